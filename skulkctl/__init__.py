@@ -1,0 +1,1 @@
+"""skulkctl: the operator's command line for a Skulk cluster."""
