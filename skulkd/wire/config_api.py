@@ -1,0 +1,38 @@
+"""Answers of `GET /config` and `PUT /config`. The settings themselves are not described here."""
+
+from typing import Any
+
+from pydantic import Field
+
+from skulkd.wire.base import CamelModel, SnakeModel
+
+
+class EffectiveConfig(SnakeModel):
+    kv_cache_backend: str
+    has_hf_token: bool | None = Field(
+        default=None, description="Older nodes do not say when there is no file."
+    )
+
+
+class ConfigSetting(CamelModel):
+    """One effective value and where it came from."""
+
+    key: str = Field(description="Dotted, as in the file.")
+    value: Any = Field(description="Null for a secret.")
+    origin: str
+
+
+class ConfigAnswer(CamelModel):
+    config: dict[str, Any] = Field(description="The file as it is, without secrets.")
+    config_path: str
+    file_exists: bool
+    effective: EffectiveConfig
+    settings: list[ConfigSetting] | None = Field(
+        default=None, description="Our addition; the reference does not have it."
+    )
+
+
+class ConfigPutAnswer(CamelModel):
+    success: bool
+    message: str
+    requires_restart: bool

@@ -1,0 +1,42 @@
+"""Error bodies of the API: envelope, schema failure, and the router's bare detail."""
+
+from typing import Any
+
+from pydantic import Field
+
+from skulkd.wire.base import SnakeModel
+
+
+class ErrorBody(SnakeModel):
+    message: str
+    type: str = Field(description="HTTP reason phrase, or a failure kind after generation began.")
+    param: str | None = None
+    code: int = Field(description="HTTP status.")
+
+
+class ErrorEnvelope(SnakeModel):
+    """Body of every deliberate error."""
+
+    error: ErrorBody
+
+
+class ValidationErrorItem(SnakeModel):
+    """One place where a body or a query did not match its schema."""
+
+    type: str
+    loc: list[str | int]
+    msg: str
+    input: Any = None
+    ctx: dict[str, Any] = Field(default_factory=dict)
+
+
+class HTTPValidationError(SnakeModel):
+    """Body of 422."""
+
+    detail: list[ValidationErrorItem] = Field(default_factory=list)
+
+
+class DetailError(SnakeModel):
+    """Body of 404 and 405 for a path or a method that does not exist."""
+
+    detail: str

@@ -1,0 +1,155 @@
+"""The event log. `GET /events` writes it in snake_case: `model_dump_json(by_alias=False)`."""
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from skulkd.wire.base import TaggedModel, UtcTime, VariantUnion
+from skulkd.wire.cards import ModelCard
+from skulkd.wire.downloads import DownloadProgress
+from skulkd.wire.gathered import GatheredInfo
+from skulkd.wire.ids import (
+    CommandId,
+    EventId,
+    InstanceId,
+    ModelId,
+    NodeId,
+    RunnerId,
+    TaskId,
+    new_event_id,
+)
+from skulkd.wire.instances import Instance
+from skulkd.wire.runners import RunnerStatus
+from skulkd.wire.tasks import Task, TaskStatus
+from skulkd.wire.topology import Connection
+from skulkd.wire.tracing import TraceEventResponse
+
+
+class BaseEvent(TaggedModel):
+    event_id: EventId = Field(default_factory=new_event_id)
+
+
+class TestEvent(BaseEvent):
+    """Changes nothing; for tests of the log itself."""
+
+    __test__ = False  # the name makes pytest want to collect it
+
+
+class TaskCreated(BaseEvent):
+    task_id: TaskId
+    task: Task
+
+
+class TaskStatusUpdated(BaseEvent):
+    task_id: TaskId
+    task_status: TaskStatus
+
+
+class TaskFailed(BaseEvent):
+    task_id: TaskId
+    error_type: str
+    error_message: str
+
+
+class TaskDeleted(BaseEvent):
+    task_id: TaskId
+
+
+class TaskAcknowledged(BaseEvent):
+    task_id: TaskId
+
+
+class InstanceCreated(BaseEvent):
+    instance: Instance
+
+
+class InstanceDeleted(BaseEvent):
+    instance_id: InstanceId
+
+
+class RunnerStatusUpdated(BaseEvent):
+    runner_id: RunnerId
+    runner_status: RunnerStatus
+
+
+class NodeTimedOut(BaseEvent):
+    node_id: NodeId
+
+
+class NodeGatheredInfo(BaseEvent):
+    node_id: NodeId
+    when: UtcTime
+    info: GatheredInfo
+
+
+class NodeDownloadProgress(BaseEvent):
+    download_progress: DownloadProgress
+
+
+class ChunkGenerated(BaseEvent):
+    """Kept for logs of older nodes; tokens travel outside the log."""
+
+    command_id: CommandId
+    chunk: dict[str, Any]
+
+
+class InputChunkReceived(BaseEvent):
+    command_id: CommandId
+    chunk: dict[str, Any]
+
+
+class TopologyEdgeCreated(BaseEvent):
+    conn: Connection
+
+
+class TopologyEdgeDeleted(BaseEvent):
+    conn: Connection
+
+
+class TracesCollected(BaseEvent):
+    task_id: TaskId
+    rank: int
+    traces: list[TraceEventResponse]
+
+
+class TracesMerged(BaseEvent):
+    task_id: TaskId
+    traces: list[TraceEventResponse]
+
+
+class TracingStateChanged(BaseEvent):
+    enabled: bool
+
+
+class CustomModelCardAdded(BaseEvent):
+    model_card: ModelCard
+
+
+class CustomModelCardDeleted(BaseEvent):
+    model_id: ModelId
+
+
+Event = Annotated[
+    TestEvent
+    | TaskCreated
+    | TaskStatusUpdated
+    | TaskFailed
+    | TaskDeleted
+    | TaskAcknowledged
+    | InstanceCreated
+    | InstanceDeleted
+    | RunnerStatusUpdated
+    | NodeTimedOut
+    | NodeGatheredInfo
+    | NodeDownloadProgress
+    | ChunkGenerated
+    | InputChunkReceived
+    | TopologyEdgeCreated
+    | TopologyEdgeDeleted
+    | TracesCollected
+    | TracesMerged
+    | TracingStateChanged
+    | CustomModelCardAdded
+    | CustomModelCardDeleted,
+    VariantUnion(),
+]

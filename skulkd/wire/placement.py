@@ -1,0 +1,54 @@
+"""Requests to place and remove models. Envelopes are snake_case, what is inside is camelCase."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from skulkd.wire.base import SnakeModel
+from skulkd.wire.cards import ModelCard
+from skulkd.wire.ids import CommandId, InstanceId, ModelId, NodeId
+from skulkd.wire.instances import Instance
+
+Sharding = Literal["Tensor", "Pipeline"]
+InstanceMeta = Literal["MlxRing", "MlxJaccl"]
+
+
+class PlaceInstanceParams(SnakeModel):
+    model_id: ModelId
+    sharding: Sharding = "Pipeline"
+    instance_meta: InstanceMeta = "MlxRing"
+    min_nodes: int = 1
+    excluded_nodes: list[NodeId] = Field(default_factory=list)
+
+
+class CreateInstanceParams(SnakeModel):
+    instance: Instance
+
+
+class CreateInstanceResponse(SnakeModel):
+    message: str
+    command_id: CommandId
+    model_card: ModelCard
+
+
+class DeleteInstanceResponse(SnakeModel):
+    message: str
+    command_id: CommandId
+    instance_id: InstanceId
+
+
+class PlacementPreview(SnakeModel):
+    """One combination: an instance that would work, or the reason why none does."""
+
+    model_id: ModelId
+    sharding: Sharding
+    instance_meta: InstanceMeta
+    instance: Instance | None = None
+    memory_delta_by_node: dict[NodeId, int] | None = Field(
+        default=None, description="Bytes of weights each node would take."
+    )
+    error: str | None = None
+
+
+class PlacementPreviewResponse(SnakeModel):
+    previews: list[PlacementPreview]

@@ -1,0 +1,64 @@
+"""Phases of all runners side by side: `GET /v1/diagnostics/cluster/timeline`."""
+
+from pydantic import Field
+
+from skulkd.wire.base import Attributes, CamelModel
+from skulkd.wire.diagnostics import MlxMemorySnapshot, RunnerPhase
+from skulkd.wire.ids import CommandId, InstanceId, ModelId, NodeId, RunnerId, TaskId
+
+
+class ClusterTimelineRunner(CamelModel):
+    """Where one runner stands now."""
+
+    node_id: NodeId
+    runner_id: RunnerId
+    instance_id: InstanceId
+    model_id: ModelId
+    device_rank: int
+    world_size: int
+    pid: int | None = None
+    process_alive: bool
+    status_kind: str
+    phase: RunnerPhase
+    phase_detail: str | None = None
+    seconds_in_phase: float = Field(description="By the clock of the node that owns the runner.")
+    last_progress_at: str | None = None
+    active_task_id: TaskId | None = None
+    active_command_id: CommandId | None = None
+    last_mlx_memory: MlxMemorySnapshot | None = None
+
+
+class ClusterTimelineEntry(CamelModel):
+    """One flight recorder entry; the rest of its identity is in `runners` under `runnerId`."""
+
+    at: str
+    node_id: NodeId
+    runner_id: RunnerId
+    device_rank: int
+    world_size: int
+    phase: RunnerPhase
+    event: str
+    detail: str | None = None
+    attrs: Attributes = Field(default_factory=dict)
+    task_id: TaskId | None = None
+    command_id: CommandId | None = None
+    mlx_memory: MlxMemorySnapshot | None = None
+
+
+class ClusterTimelineUnreachable(CamelModel):
+    node_id: NodeId
+    url: str | None = None
+    error: str
+
+
+class ClusterTimeline(CamelModel):
+    generated_at: str
+    local_node_id: NodeId
+    master_node_id: NodeId | None = None
+    runners: list[ClusterTimelineRunner] = Field(
+        default_factory=list, description="By model, rank, runner."
+    )
+    timeline: list[ClusterTimelineEntry] = Field(
+        default_factory=list, description="By time, node, rank; clocks are not corrected."
+    )
+    unreachable_nodes: list[ClusterTimelineUnreachable] = Field(default_factory=list)

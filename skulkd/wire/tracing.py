@@ -1,0 +1,87 @@
+"""The tracing switch and recorded traces. Times are microseconds."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from skulkd.wire.base import Attributes, CamelModel
+from skulkd.wire.ids import ModelId, NodeId, TaskId
+
+TraceTaskKind = Literal["image", "text", "embedding"]
+
+
+class TracingStateResponse(CamelModel):
+    enabled: bool
+
+
+class UpdateTracingStateRequest(CamelModel):
+    enabled: bool
+
+
+class TraceSourceNode(CamelModel):
+    node_id: NodeId
+    friendly_name: str | None = None
+
+
+class TraceEventResponse(CamelModel):
+    name: str
+    start_us: int
+    duration_us: int
+    rank: int
+    category: str = Field(description="A span inside another is parent/child.")
+    node_id: NodeId | None = None
+    model_id: ModelId | None = None
+    task_kind: TraceTaskKind | None = None
+    tags: list[str] = Field(default_factory=list)
+    attrs: Attributes = Field(default_factory=dict)
+
+
+class TraceListItem(CamelModel):
+    task_id: TaskId
+    created_at: str
+    file_size: int = Field(description="Bytes.")
+    model_id: ModelId | None = None
+    task_kind: TraceTaskKind | None = None
+    categories: list[str] = Field(default_factory=list)
+    tags: list[str] = Field(default_factory=list)
+    has_tool_activity: bool = False
+    source_nodes: list[TraceSourceNode] = Field(default_factory=list)
+
+
+class TraceListResponse(CamelModel):
+    traces: list[TraceListItem] = Field(description="Newest first.")
+
+
+class TraceResponse(CamelModel):
+    task_id: TaskId
+    traces: list[TraceEventResponse]
+    source_nodes: list[TraceSourceNode] = Field(default_factory=list)
+
+
+class TraceCategoryStats(CamelModel):
+    total_us: int
+    count: int
+    min_us: int
+    max_us: int
+    avg_us: float
+
+
+class TraceRankStats(CamelModel):
+    by_category: dict[str, TraceCategoryStats]
+
+
+class TraceStatsResponse(CamelModel):
+    task_id: TaskId
+    total_wall_time_us: int = Field(description="From the earliest start to the latest end.")
+    by_category: dict[str, TraceCategoryStats]
+    by_rank: dict[str, TraceRankStats] = Field(description="Keys are ranks, written as text.")
+    source_nodes: list[TraceSourceNode] = Field(default_factory=list)
+
+
+class DeleteTracesRequest(CamelModel):
+    task_ids: list[TaskId]
+
+
+class DeleteTracesResponse(CamelModel):
+    deleted: list[TaskId]
+    not_found: list[TaskId]
