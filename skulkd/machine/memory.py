@@ -1,0 +1,95 @@
+"""RAM and swap of this machine, and wired memory on macOS. Knows nothing of runners."""
+
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from skulkd.machine.cgroup import Numbers, apply_limits, find_cgroup_dirs, read_levels
+from skulkd.machine.tools import ToolError, run_tool
+from skulkd.wire.base import Memory
+from skulkd.wire.machine import MemoryUsage
+
+VM_STAT_TIMEOUT_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryReading:
+    """One reading; `wired` is None where the system does not report it."""
+
+    usage: MemoryUsage
+    wired: Memory | None
+
+
+@dataclass(frozen=True, slots=True)
+class VmStat:
+    """The three kinds of pages of `vm_stat` that a GPU cannot wire, in bytes."""
+
+    wired: int
+    anonymous: int
+    compressor: int
+
+
+def parse_vm_stat(text: str) -> VmStat:
+    """Read the output of macOS `vm_stat`; raises ToolError when a needed line is missing."""
+    size = re.search(r"page size of (\d+) bytes", text)
+    if size is None:
+        raise ToolError("vm_stat: no page size in its output")
+
+    def pages(label: str) -> int:
+        found = re.search(rf"^{re.escape(label)}:\s+(\d+)\.?\s*$", text, re.MULTILINE)
+        if found is None:
+            raise ToolError(f"vm_stat: no line “{label}” in its output")
+        return int(found[1]) * int(size[1])
+
+    return VmStat(
+        wired=pages("Pages wired down"),
+        anonymous=pages("Anonymous pages"),
+        compressor=pages("Pages occupied by compressor"),
+    )
+
+
+def macos_available(total: int, stat: VmStat) -> int:
+    """What Metal could still wire: RAM without wired, anonymous and compressor pages."""
+    return max(0, total - stat.wired - stat.anonymous - stat.compressor)
+
+
+class MemoryReader:
+    """Reads memory again and again; remembers where its control group is."""
+
+    def __init__(self, root: Path = Path("/")) -> None:
+        self._cgroup = find_cgroup_dirs(root) if sys.platform == "linux" else None
+
+    def __call__(self) -> MemoryReading:
+        return _read_macos() if sys.platform == "darwin" else self._read_linux()
+
+    def _read_linux(self) -> MemoryReading:
+        host = _read_psutil()
+        if self._cgroup is not None:
+            host = apply_limits(host, read_levels(self._cgroup))
+        return MemoryReading(usage=_usage(host), wired=None)
+
+
+def _read_psutil() -> Numbers:
+    ram, swap = psutil.virtual_memory(), psutil.swap_memory()
+    return Numbers(ram.total, ram.available, swap.total, swap.free)
+
+
+def _read_macos() -> MemoryReading:
+    stat = parse_vm_stat(run_tool(["vm_stat"], VM_STAT_TIMEOUT_S))
+    host = _read_psutil()
+    numbers = Numbers(
+        host.total, macos_available(host.total, stat), host.swap_total, host.swap_available
+    )
+    return MemoryReading(usage=_usage(numbers), wired=Memory.of(stat.wired))
+
+
+def _usage(numbers: Numbers) -> MemoryUsage:
+    return MemoryUsage(
+        ram_total=Memory.of(numbers.total),
+        ram_available=Memory.of(numbers.available),
+        swap_total=Memory.of(numbers.swap_total),
+        swap_available=Memory.of(numbers.swap_available),
+    )

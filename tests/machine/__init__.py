@@ -1,0 +1,1 @@
+"""Readings of this machine, against the real system and against recorded texts."""
