@@ -24,10 +24,8 @@ def main() -> int:
     for name in wanted:
         print(f"measuring {name} …", file=sys.stderr, flush=True)
         figures += importlib.import_module(f"bench.{name}").run()
-    cores = psutil.cpu_count()
-    print(
-        f"{platform.system()} {platform.machine()}, {cores} cores, Python {platform.python_version()}\n"
-    )
+    machine = f"{platform.system()} {platform.machine()}, {psutil.cpu_count()} cores"
+    print(f"{machine}, Python {platform.python_version()}\n")
     print(table(figures))
     return 0 if all(figure.holds for figure in figures) else 1
 

@@ -1,0 +1,1 @@
+"""Where settings come from and where files live. Shared by both programs; knows no network."""

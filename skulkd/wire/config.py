@@ -1,0 +1,277 @@
+"""The schema of `skulk.yaml`: sections, defaults and the rules for single values.
+
+snake_case, strict, unknown keys refused. Must not know where a value came from: see
+`skulkd.settings`.
+"""
+
+import ipaddress
+import re
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+KvCacheBackend = Literal["default", "mlx_quantized", "turboquant", "turboquant_adaptive", "optiq"]
+
+MIN_SECRET_LENGTH = 16
+MAX_SECRET_LENGTH = 1024
+
+_HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)(\.(?!-)[A-Za-z0-9_-]{1,63}(?<!-))*\.?")
+_VISIBLE_ASCII = re.compile(r"[!-~]+")
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+def _one_line(value: str) -> str:
+    if any(ord(ch) < 0x20 or 0x7F <= ord(ch) < 0xA0 for ch in value):
+        raise ValueError("must not contain control characters")
+    if any(0xD800 <= ord(ch) < 0xE000 for ch in value):
+        raise ValueError("must be valid Unicode text")
+    return value
+
+
+def _filled(value: str) -> str:
+    if not value.strip():
+        raise ValueError("must not be empty")
+    return value
+
+
+def _no_slashes(value: str) -> str:
+    if "/" in value or "\\" in value:
+        raise ValueError("must not contain slashes")
+    if value != value.strip():
+        raise ValueError("must not begin or end with a space")
+    return value
+
+
+def _header_safe(value: str) -> str:
+    # Secrets travel in an HTTP header, which carries neither spaces nor other alphabets.
+    if not _VISIBLE_ASCII.fullmatch(value):
+        raise ValueError("must be visible ASCII characters without spaces")
+    return value
+
+
+def check_secret(value: str) -> str:
+    """Return a cluster secret that is fit for use, or raise ValueError saying why it is not."""
+    if len(value) < MIN_SECRET_LENGTH:
+        raise ValueError(f"must have at least {MIN_SECRET_LENGTH} characters, has {len(value)}")
+    if len(value) > MAX_SECRET_LENGTH:
+        raise ValueError(f"must have at most {MAX_SECRET_LENGTH} characters")
+    return _header_safe(value)
+
+
+def parse_listen(value: str) -> tuple[str, int]:
+    """Split "HOST:PORT" or "[IPv6]:PORT" into host and port (0 = any free port).
+
+    Raises ValueError when the text cannot be an address to listen on.
+    """
+    host, colon, port = value.rpartition(":")
+    if not colon:
+        raise ValueError("must be HOST:PORT, for example 127.0.0.1:52415")
+    if not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535):
+        raise ValueError("must end in a port from 0 to 65535, for example 127.0.0.1:52415")
+    if not host:
+        raise ValueError(f"must name a host; 0.0.0.0:{port} listens on every interface")
+    if host.startswith("[") and host.endswith("]"):
+        try:
+            ipaddress.IPv6Address(host[1:-1])
+        except ValueError:
+            raise ValueError("must hold an IPv6 address between the brackets") from None
+        return host[1:-1], int(port)
+    if ":" in host:
+        raise ValueError("must write an IPv6 address in brackets, for example [::1]:52415")
+    if not _is_host(host):
+        raise ValueError("must begin with an IP address or a host name")
+    return host, int(port)
+
+
+def _is_host(host: str) -> bool:
+    # Digits and dots only is an IPv4 address or a typing error, never a name.
+    if re.fullmatch(r"[0-9.]+", host):
+        try:
+            ipaddress.IPv4Address(host)
+        except ValueError:
+            return False
+        return True
+    return len(host) <= 253 and _HOST_NAME.fullmatch(host) is not None
+
+
+def _listen(value: str) -> str:
+    parse_listen(value)
+    return value
+
+
+def _origin(value: str) -> str:
+    if value == "*":
+        raise ValueError("must name each origin; * would let any web page use this node")
+    try:
+        parts = urlsplit(value)
+        port = parts.port
+    except ValueError:
+        raise ValueError("must be an origin such as https://example.org:8443") from None
+    host = parts.hostname
+    if parts.scheme not in _DEFAULT_PORTS or not host or "@" in parts.netloc:
+        raise ValueError("must be an origin such as https://example.org:8443")
+    name = f"[{host}]" if ":" in host else host
+    shown_port = "" if port in (None, _DEFAULT_PORTS[parts.scheme]) else f":{port}"
+    # Browsers send exactly this form, so any other spelling would never match.
+    canonical = f"{parts.scheme}://{name}{shown_port}"
+    if value != canonical:
+        raise ValueError(f"must be written as {canonical}")
+    return value
+
+
+def _http_url(value: str) -> str:
+    if not value:
+        return value
+    try:
+        parts = urlsplit(value)
+        valid = parts.scheme in _DEFAULT_PORTS and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        valid = False
+    if not valid or " " in value:
+        raise ValueError("must be empty or a URL that begins with http:// or https://")
+    if "@" in parts.netloc:
+        # The URL is shown in diagnostics, where a password must not be.
+        raise ValueError("must not hold a user name or password; give them to the log shipper")
+    return value
+
+
+def _null_is_empty(value: Any) -> Any:
+    return {} if value is None else value
+
+
+Text = Annotated[str, AfterValidator(_one_line)]
+FilledText = Annotated[Text, AfterValidator(_filled)]
+Name = Annotated[FilledText, AfterValidator(_no_slashes)]
+Secret = Annotated[FilledText, AfterValidator(_header_safe)]
+ClusterSecretText = Annotated[FilledText, AfterValidator(check_secret)]
+Listen = Annotated[FilledText, AfterValidator(_listen)]
+WebOrigin = Annotated[FilledText, AfterValidator(_origin)]
+HttpUrl = Annotated[Text, AfterValidator(_http_url)]
+
+
+class ConfigSection(BaseModel):
+    """Base of every section: strict types, no unknown keys, no changes after the check."""
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, hide_input_in_errors=True, validate_default=False
+    )
+
+
+class NodeSection(ConfigSection):
+    name: Name | None = Field(
+        default=None, description="Friendly name of this node; null = the host name"
+    )
+
+
+class ApiSection(ConfigSection):
+    listen: Listen = Field(
+        default="127.0.0.1:52415", description="HOST:PORT of the HTTP API; port 0 = any"
+    )
+    token_on_loopback: bool = Field(
+        default=False, description="Ask for the secret from this machine too"
+    )
+    cors_origins: list[WebOrigin] = Field(
+        default=[], description="Web origins that may call the API"
+    )
+    max_body_mib: int = Field(default=8, ge=1, le=1024, description="Largest request body, in MiB")
+
+
+class ClusterSection(ConfigSection):
+    secret: ClusterSecretText | None = Field(
+        default=None, repr=False, description="Cluster secret; null = the file made on first start"
+    )
+    namespace: Name | None = Field(
+        default=None, description="Only nodes with the same namespace meet"
+    )
+
+
+class DownloadSection(ConfigSection):
+    allow_hf_fallback: bool = Field(
+        default=True, description="The store host may fetch missing models from Hugging Face"
+    )
+
+
+class StagingSection(ConfigSection):
+    enabled: bool = Field(
+        default=True, description="Copy models from the store to a local directory"
+    )
+    node_cache_path: FilledText = Field(
+        default="~/.skulk/staging", description="Where local copies live"
+    )
+    cleanup_on_deactivate: bool = Field(
+        default=True, description="Evict when an instance is deactivated"
+    )
+    # The upper bound keeps the byte count finite; it is an exbibyte.
+    staging_keep_recent_gb: float = Field(
+        default=40.0,
+        ge=0,
+        le=2**30,
+        allow_inf_nan=False,
+        description="GiB of recent copies to keep",
+    )
+
+
+class NodeOverride(ConfigSection):
+    staging: StagingSection | None = Field(
+        default=None, description="Staging keys that differ here"
+    )
+
+
+class ModelStoreSection(ConfigSection):
+    enabled: bool = Field(default=True, description="Master switch of the model store")
+    store_host: FilledText = Field(description="Host name, node name or node id of the store host")
+    store_http_host: FilledText | None = Field(
+        default=None, description="Host used in store URLs; null = store_host"
+    )
+    store_port: int = Field(default=58080, ge=1, le=65535, description="Port of the store server")
+    store_path: FilledText = Field(description="Root of the store on its host")
+    download: DownloadSection = DownloadSection()
+    staging: StagingSection = StagingSection()
+    node_overrides: dict[Name, NodeOverride] = Field(
+        default={}, description="Staging settings per host name, node name or node id"
+    )
+
+
+class InferenceSection(ConfigSection):
+    kv_cache_backend: KvCacheBackend = Field(
+        default="default", description="KV cache implementation"
+    )
+
+
+class LoggingSection(ConfigSection):
+    enabled: bool = Field(default=False, description="Write JSON log lines to stdout")
+    ingest_url: HttpUrl = Field(default="", description="Where log lines are shipped to")
+
+
+class TracingSection(ConfigSection):
+    enabled: bool = Field(default=False, description="Record traces from the start")
+    # The upper bound keeps date arithmetic possible.
+    retention_days: int = Field(
+        default=3, le=36500, description="Days to keep trace files; 0 or less = forever"
+    )
+
+
+class TailscaleSection(ConfigSection):
+    enabled: bool = Field(default=True, description="Find peers over Tailscale")
+    bootstrap_peers: list[FilledText] = Field(default=[], description="Peers to call at start")
+
+
+class ConnectivitySection(ConfigSection):
+    tailscale: TailscaleSection = TailscaleSection()
+
+
+class SkulkConfig(ConfigSection):
+    """The whole file. A null or absent section means its defaults; two sections mean "off"."""
+
+    node: Annotated[NodeSection, BeforeValidator(_null_is_empty)] = NodeSection()
+    api: Annotated[ApiSection, BeforeValidator(_null_is_empty)] = ApiSection()
+    cluster: Annotated[ClusterSection, BeforeValidator(_null_is_empty)] = ClusterSection()
+    model_store: ModelStoreSection | None = None
+    inference: Annotated[InferenceSection, BeforeValidator(_null_is_empty)] = InferenceSection()
+    logging: Annotated[LoggingSection, BeforeValidator(_null_is_empty)] = LoggingSection()
+    tracing: Annotated[TracingSection, BeforeValidator(_null_is_empty)] = TracingSection()
+    connectivity: ConnectivitySection | None = None
+    hf_token: Secret | None = Field(
+        default=None, repr=False, description="Hugging Face access token"
+    )
