@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -27,7 +28,6 @@ def show(daemon: LiveDaemon, arguments: list[str]) -> int:
 
 
 def main() -> int:
-    skulkctl = Path(sys.executable).with_name("skulkctl")
     with live_daemon() as daemon:
         say(f"skulkd answers at {daemon.url}, {daemon.ready_after_s:.1f} s after it was started\n")
         failed = [
@@ -41,9 +41,8 @@ def main() -> int:
     if failed or code:
         print(f"error: the demo failed: {', '.join(failed) or 'skulkd'}", file=sys.stderr)
         return 1
-    say("\nNow with your own:")
-    say(f"  {skulkctl.with_name('skulkd').relative_to(Path.cwd())} run")
-    say(f"  {skulkctl.relative_to(Path.cwd())} status")
+    programs = os.path.relpath(Path(sys.executable).parent)
+    say(f"\nNow with your own:\n  {programs}/skulkd run\n  {programs}/skulkctl status")
     return 0
 
 

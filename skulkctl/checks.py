@@ -1,0 +1,287 @@
+"""The health checklist: pure functions from gathered facts to named results.
+
+It must not ask anybody anything; `commands/doctor.py` gathers the facts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from skulkctl.tables import Column, Resource
+from skulkctl.units import GIB, age_text, size_text
+from skulkctl.views.read import Document, integer, number, sequence, text
+
+DISK_FLOOR_BYTES = 2 * GIB  # below it the daemon stops writing its event log
+DISK_LOW_BYTES = 10 * GIB
+STALE_S = 15.0  # peers call a node unreachable after this
+GONE_S = 30.0  # the cluster drops a node after this
+CLOCK_WARN_S = 5.0
+NODE_CLOCK_WARN_S = 10.0  # a slow answer looks like a slow clock, so allow more
+
+CHECKS = Resource(
+    kind="CheckList",
+    name_path="check",
+    columns=(
+        Column("result", "result", "ok, warn, fail or skip.", status=True),
+        Column("check", "check", "Name of the check."),
+        Column("message", "message", "What was found, with numbers."),
+        Column("hint", "hint", "What to do about it.", wide=True),
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the checks look at. None means that it could not be learned."""
+
+    endpoint: str
+    nodes: Sequence[Document] = ()
+    instances: Sequence[Document] = ()
+    silent: Mapping[str, str] = field(default_factory=dict)
+    lacks: frozenset[str] = frozenset()
+    not_ready: str | None = None
+    warnings: Mapping[str, Sequence[str]] | None = None
+    config_problems: Sequence[str] | None = None
+    clock_offset_s: float | None = None
+    node_clock_offsets_s: Mapping[str, float] = field(default_factory=dict)
+    secret_modes: Mapping[str, int] = field(default_factory=dict)
+    expected_nodes: int | None = None
+    min_free_bytes: int | None = None
+    client: str = ""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One result. `hint` is what to type or do next."""
+
+    result: str
+    message: str
+    hint: str | None = None
+
+
+Check = Callable[[Facts], Iterator[Finding]]
+
+
+def ready(facts: Facts) -> Iterator[Finding]:
+    if "/readyz" in facts.lacks:
+        yield Finding("skip", "this server has no /readyz")
+    elif facts.not_ready is not None:
+        yield Finding("fail", facts.not_ready, "wait a few seconds, then read the daemon's log")
+
+
+def version(facts: Facts) -> Iterator[Finding]:
+    known = {str(node["name"]): str(node["version"]) for node in facts.nodes if node["version"]}
+    unknown = [str(node["name"]) for node in facts.nodes if not node["version"]]
+    if unknown:
+        yield Finding("warn", f"no version known of {', '.join(unknown)}", "skulkctl nodes -o wide")
+    if len(set(known.values())) > 1:
+        told = ", ".join(f"{name} has {number_}" for name, number_ in sorted(known.items()))
+        yield Finding("warn", told, "bring every node to the same version")
+    elif known:
+        yield Finding("ok", f"{next(iter(known.values()))} on {_count(len(known), 'node')}")
+
+
+def cluster_size(facts: Facts) -> Iterator[Finding]:
+    count = len(facts.nodes)
+    names = ", ".join(str(node["name"]) for node in facts.nodes)
+    shown = f"{_count(count, 'node')}: {names}" if names else "no node"
+    if facts.expected_nodes is not None and count != facts.expected_nodes:
+        yield Finding(
+            "fail", f"{shown}; {facts.expected_nodes} expected", "start skulkd on the others"
+        )
+    elif not count:
+        yield Finding("fail", "the daemon knows no node, not even itself", "read its log")
+    else:
+        yield Finding("ok", shown)
+
+
+def answers(facts: Facts) -> Iterator[Finding]:
+    if "/v1/diagnostics/cluster" in facts.lacks:
+        yield Finding("skip", "this server has no /v1/diagnostics/cluster")
+    for node in facts.nodes:
+        reason = facts.silent.get(str(node["id"]))
+        if reason is not None:
+            yield Finding("fail", f"{node['name']} does not answer: {reason}", _look_at(node))
+
+
+def fresh(facts: Facts) -> Iterator[Finding]:
+    for node in facts.nodes:
+        seen_s = number(node, "seenSecondsAgo")
+        if seen_s is None:
+            yield Finding("warn", f"{node['name']} has never reported", _look_at(node))
+        elif seen_s > STALE_S:
+            result = "fail" if seen_s > GONE_S else "warn"
+            message = f"{node['name']} last reported {age_text(seen_s)} ago"
+            yield Finding(result, message, "check its network, then restart its daemon")
+
+
+def memory(facts: Facts) -> Iterator[Finding]:
+    for node in facts.nodes:
+        if integer(node, "memory", "availableBytes") is None:
+            message = f"no memory reading of {node['name']}; nothing can be placed there"
+            yield Finding("warn", message, _look_at(node))
+
+
+def disk(facts: Facts) -> Iterator[Finding]:
+    for node in facts.nodes:
+        free = integer(node, "disk", "availableBytes")
+        name = node["name"]
+        if free is None:
+            yield Finding("warn", f"no disk reading of {name}", _look_at(node))
+        elif free <= DISK_FLOOR_BYTES:
+            message = f"{name} has {size_text(free)} free; the event log needs more than 2 GiB"
+            yield Finding("fail", message, f"free space on {name}")
+        elif facts.min_free_bytes is not None and free < facts.min_free_bytes:
+            wanted = size_text(facts.min_free_bytes)
+            yield Finding("fail", f"{name} has {size_text(free)} free, less than {wanted}")
+        elif free < DISK_LOW_BYTES:
+            message = f"{name} has {size_text(free)} free, less than 10 GiB"
+            yield Finding("warn", message, f"free space on {name}")
+
+
+def health(facts: Facts) -> Iterator[Finding]:
+    """What the nodes say of themselves, without what the checks above already tell."""
+    for node in facts.nodes:
+        for reason in sequence(node, "reasons"):
+            code = text(reason, "code") or "unknown"
+            if code not in ("disk_full", "disk_low", "unreachable"):
+                result = "fail" if node["health"] == "error" else "warn"
+                message = f"{node['name']}: {code}: {text(reason, 'message') or 'no message'}"
+                yield Finding(result, message, text(reason, "remediation"))
+
+
+def instances(facts: Facts) -> Iterator[Finding]:
+    for instance in facts.instances:
+        if instance["status"] != "ready":
+            result = "fail" if instance["status"] == "failed" else "warn"
+            message = f"{instance['modelId']} is {instance['status']}, {instance['ready']} ready"
+            yield Finding(result, message, "skulkctl status")
+
+
+def warnings(facts: Facts) -> Iterator[Finding]:
+    if facts.warnings is None:
+        yield Finding("skip", "this server gives no diagnostics")
+        return
+    for name, lines in facts.warnings.items():
+        for line in lines:
+            yield Finding("warn", f"{name}: {line}", f"skulkctl diagnose {name}")
+
+
+def config(facts: Facts) -> Iterator[Finding]:
+    if facts.config_problems is None:
+        yield Finding("skip", "this server gives no configuration")
+        return
+    for problem in facts.config_problems:
+        yield Finding("fail", problem, "skulkctl config validate")
+
+
+def clock(facts: Facts) -> Iterator[Finding]:
+    if facts.clock_offset_s is None:
+        yield Finding("skip", "the server does not tell its time")
+    elif abs(facts.clock_offset_s) > CLOCK_WARN_S:
+        yield Finding("warn", _offset("the server", facts.clock_offset_s, "this machine"), _CLOCKS)
+    for name, offset_s in facts.node_clock_offsets_s.items():
+        if abs(offset_s) > NODE_CLOCK_WARN_S:
+            yield Finding("warn", _offset(name, offset_s, "the node that answers"), _CLOCKS)
+
+
+def secrets(facts: Facts) -> Iterator[Finding]:
+    if not facts.secret_modes:
+        yield Finding("skip", "no secret file on this machine")
+    for path, mode in facts.secret_modes.items():
+        if mode & 0o077:
+            message = f"{path} can be read by other users (mode {mode:04o})"
+            yield Finding("fail", message, f"chmod 600 {path}")
+
+
+def client(facts: Facts) -> Iterator[Finding]:
+    yield Finding("ok", facts.client)
+
+
+def least_free(part: str) -> Callable[[Facts], str]:
+    """A sentence about the node with the least free memory or disk."""
+
+    def sentence(facts: Facts) -> str:
+        free = [
+            (amount, str(node["name"]))
+            for node in facts.nodes
+            if (amount := integer(node, part, "availableBytes")) is not None
+        ]
+        if not free:
+            return "no node to ask"
+        amount, name = min(free)
+        return f"least free is {size_text(amount)} on {name}"
+
+    return sentence
+
+
+def always(sentence: str) -> Callable[[Facts], str]:
+    return lambda facts: sentence
+
+
+TABLE: Mapping[str, tuple[Check, Callable[[Facts], str]]] = {
+    "ready": (ready, always("the daemon says it can serve")),
+    "version": (version, always("no node to ask")),
+    "cluster-size": (cluster_size, always("")),
+    "answers": (answers, always("every node answers")),
+    "fresh": (fresh, always("every node has reported in the last 15s")),
+    "memory": (memory, least_free("memory")),
+    "disk": (disk, least_free("disk")),
+    "health": (health, always("no node complains")),
+    "instances": (
+        instances,
+        lambda facts: f"{_count(len(facts.instances), 'instance')} placed, none in trouble",
+    ),
+    "warnings": (warnings, always("no node warns")),
+    "config": (config, always("the configuration is valid")),
+    "clock": (clock, always("clocks agree within 5s")),
+    "secrets": (secrets, always("secret files are private")),
+    "client": (client, always("")),
+}
+"""Each check, and what it says when it finds nothing."""
+
+_CLOCKS = "let every machine keep its time by NTP"
+
+
+def run_checks(facts: Facts) -> list[dict[str, object]]:
+    """All checks against a daemon that answers."""
+    items = [_item("daemon", Finding("ok", f"answers at {facts.endpoint}"))]
+    for name, (check, all_well) in TABLE.items():
+        findings = list(check(facts)) or [Finding("ok", all_well(facts))]
+        items.extend(_item(name, finding) for finding in findings)
+    return items
+
+
+def without_daemon(message: str, hint: str | None, facts: Facts) -> list[dict[str, object]]:
+    """The list when no daemon answers: what needs one is skipped."""
+    items = [_item("daemon", Finding("fail", message, hint))]
+    for name, (check, all_well) in TABLE.items():
+        if name in ("secrets", "client"):
+            findings = list(check(facts)) or [Finding("ok", all_well(facts))]
+        else:
+            findings = [Finding("skip", "needs a daemon")]
+        items.extend(_item(name, finding) for finding in findings)
+    return items
+
+
+def _item(name: str, finding: Finding) -> dict[str, object]:
+    return {
+        "check": name,
+        "result": finding.result,
+        "message": finding.message,
+        "hint": finding.hint,
+    }
+
+
+def _look_at(node: Document) -> str:
+    return f"skulkctl diagnose {node['name']}"
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def _offset(who: str, offset_s: float, whom: str) -> str:
+    direction = "ahead of" if offset_s > 0 else "behind"
+    return f"the clock of {who} is {age_text(abs(offset_s))} {direction} {whom}"

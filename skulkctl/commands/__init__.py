@@ -1,0 +1,1 @@
+"""One module per command; each has an `app` and the same skeleton."""

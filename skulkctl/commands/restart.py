@@ -1,0 +1,173 @@
+"""`skulkctl restart`: replace one node's daemon by a fresh one."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from skulkctl.command import new_app
+from skulkctl.errors import CliError, DeadlinePassed, NotFound, Refused, RouteMissing
+from skulkctl.exits import ExitCode
+from skulkctl.invocation import Invocation
+from skulkctl.options import CONFIRM, FORMAT, REACH, verb
+from skulkctl.stdout import write
+
+if TYPE_CHECKING:
+    from skulkctl.client import Client
+    from skulkctl.views.read import Document
+
+app = new_app()
+
+WAIT_S = 300.0
+POLL_S = 0.5
+
+EXAMPLES = """
+  skulkctl restart kite2
+  skulkctl restart kite2 --wait --timeout 2m
+  skulkctl restart kite1 --confirm kite1      the master, without a question
+  skulkctl restart kite2 --dry-run
+"""
+
+
+@verb(app, "restart", REACH, FORMAT, CONFIRM, examples=EXAMPLES)
+def restart(
+    call: Invocation,
+    node: Annotated[str, typer.Argument(metavar="NODE", help="Name, id, or a prefix of either.")],
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Return when the node is back under a new id.")
+    ] = False,
+) -> int:
+    """Restart the daemon of one node in place; it rejoins by itself under a new id.
+
+    Models on that node are unloaded. Asks first: y/N, or the node's name when it is the master
+    of several nodes. With --wait, --timeout limits the whole wait (5m if not given); exit 6
+    means that the time is up and the restart goes on.
+    """
+    from skulkctl.confirm import Danger, protect
+
+    plan = _plan(call, node)
+    if call.options.get("dry_run"):
+        _report(call, plan, "would restart")
+        for line in plan.consequences:
+            call.talk.note(line)
+        return ExitCode.DONE
+    what = f"restart {plan.name} ({plan.node_id})"
+    name = plan.name if plan.severe else None
+    protect(call, what, Danger(what, name=name, why=plan.consequences))
+    _ask_daemon(call.client, plan)
+    if wait:
+        _report(call, plan, "restarted", _wait_for_new_id(call, plan))
+    else:
+        _report(call, plan, "restarting")
+        call.talk.note("accepted; it comes back under a new id:  skulkctl nodes")
+    return ExitCode.DONE
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The node to restart and what that means for the cluster."""
+
+    name: str
+    node_id: str
+    known_ids: frozenset[str]
+    severe: bool
+    consequences: tuple[str, ...]
+
+
+def _plan(call: Invocation, typed: str) -> Plan:
+    from skulkctl.fetch import fetch_master, fetch_state
+    from skulkctl.views.instances import instance_items
+    from skulkctl.views.nodes import find_node
+
+    snapshot = fetch_state(call.client)
+    nodes = snapshot.nodes(fetch_master(call.client, snapshot.state, call.talk))
+    found = find_node(nodes, typed)
+    node_id = str(found["id"])
+    consequences = [
+        f"it holds a part of {item['modelId']}, which stops answering"
+        for item in instance_items(snapshot.state)
+        if _touches(item, node_id)
+    ]
+    # A node that cannot be told apart from the master is treated like it.
+    severe = len(nodes) > 1 and found["role"] != "worker"
+    if severe and found["role"] == "master":
+        consequences.append(f"it is the master of {len(nodes)} nodes; another has to take over")
+    return Plan(
+        name=str(found["name"]),
+        node_id=node_id,
+        known_ids=frozenset(str(item["id"]) for item in nodes),
+        severe=severe,
+        consequences=tuple(consequences),
+    )
+
+
+def _touches(instance: Document, node_id: str) -> bool:
+    from skulkctl.views.read import sequence, text
+
+    return any(text(runner, "nodeId") == node_id for runner in sequence(instance, "runners"))
+
+
+def _ask_daemon(client: Client, plan: Plan) -> None:
+    try:
+        client.change("POST", "/admin/restart", node_id=plan.node_id)
+    except RouteMissing:
+        raise
+    except (NotFound, Refused) as error:
+        raise type(error)(
+            f"cannot restart {plan.name}", *error.why, hints=error.hints, details=error.details
+        ) from error
+
+
+def _wait_for_new_id(call: Invocation, plan: Plan) -> str:
+    """Poll until a node of that name has an id that was not there before."""
+    from skulkctl.units import age_text
+
+    limit_s = call.timeout_s(WAIT_S)
+    end = time.monotonic() + limit_s
+    call.talk.note(f"waiting for {plan.name} to come back, at most {age_text(limit_s)}")
+    try:
+        while (left_s := end - time.monotonic()) > 0:
+            new_id = _look(call, plan, min(5.0, left_s))
+            if new_id is not None:
+                return new_id
+            time.sleep(min(POLL_S, left_s))
+    except KeyboardInterrupt:
+        call.talk.warning(f"interrupted; {plan.name} goes on restarting")
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
+    raise DeadlinePassed(
+        f"{plan.name} is not back yet",
+        f"no node of that name with a new id within {age_text(limit_s)}; the restart may go on",
+        hints=["skulkctl nodes"],
+    )
+
+
+def _look(call: Invocation, plan: Plan, timeout_s: float) -> str | None:
+    """The new id, if the node is back. Nobody answering is normal while it restarts."""
+    from skulkctl.client import Client
+    from skulkctl.fetch import fetch_state
+
+    # A new client each time: the endpoint that answered may be the one that restarts.
+    client = Client(call.target, timeout_s, call.talk.detail)
+    try:
+        nodes = fetch_state(client).nodes()
+    except CliError as error:
+        call.talk.detail(error.what)
+        return None
+    back = (str(node["id"]) for node in nodes if node["name"] == plan.name)
+    return next((node_id for node_id in back if node_id not in plan.known_ids), None)
+
+
+def _report(call: Invocation, plan: Plan, action: str, new_id: str | None = None) -> None:
+    document = {
+        "name": plan.name,
+        "id": plan.node_id,
+        "newId": new_id,
+        "action": action,
+        "dryRun": action == "would restart",
+    }
+    tail = f", now {new_id}" if new_id else ""
+    line = f"{action} {plan.name} ({plan.node_id}){tail}\n"
+    write(call.style.single("Restart", document, plan.name, lambda _: line))

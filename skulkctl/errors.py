@@ -1,0 +1,103 @@
+"""Every error a user can meet, as one tree. Each class knows its exit code.
+
+    CliError               1  failed
+    ├── ServerFailed       1  the daemon answered 5xx or something unreadable
+    ├── UsageMistake       2  the command line makes no sense
+    ├── NotFound           3  no such node, context, key
+    │   └── RouteMissing   3  this server has no such endpoint
+    ├── Refused            4  said no, nothing changed
+    │   └── Unauthorised   4  the daemon wants a token
+    ├── Unreachable        5  no daemon answered
+    ├── DeadlinePassed     6  the work may continue
+    ├── ProblemFound       7  a check found something
+    ├── PartialAnswer      8  some nodes did not answer
+    └── NotConfirmed       9  confirmation missing or declined
+
+This module must not know how an error is printed; `talk.py` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from skulkctl.exits import ExitCode
+
+
+class CliError(Exception):
+    """What failed and on which object, why (with numbers), and what to type next."""
+
+    exit_code: ClassVar[ExitCode] = ExitCode.FAILED
+
+    def __init__(
+        self,
+        what: str,
+        *why: str,
+        hints: Sequence[str] = (),
+        details: Sequence[tuple[str, str]] = (),
+    ) -> None:
+        super().__init__(what)
+        self.what = what
+        self.why = why
+        self.hints = tuple(hints)
+        self.details = tuple(details)
+
+
+class ServerFailed(CliError):
+    """The daemon answered, but with a failure or with something unreadable."""
+
+
+class UsageMistake(CliError):
+    """The command line makes no sense; nothing was sent."""
+
+    exit_code = ExitCode.USAGE
+
+
+class NotFound(CliError):
+    """The named node, context, key or path does not exist."""
+
+    exit_code = ExitCode.NOT_FOUND
+
+
+class RouteMissing(NotFound):
+    """The server has no such endpoint; an older or a stock node."""
+
+
+class Refused(CliError):
+    """The daemon, or skulkctl before asking it, said no. Nothing changed."""
+
+    exit_code = ExitCode.REFUSED
+
+
+class Unauthorised(Refused):
+    """The daemon wants a token, or another one."""
+
+
+class Unreachable(CliError):
+    """No daemon answered at any address."""
+
+    exit_code = ExitCode.UNREACHABLE
+
+
+class DeadlinePassed(CliError):
+    """The time is up; what was asked for may still happen."""
+
+    exit_code = ExitCode.DEADLINE
+
+
+class ProblemFound(CliError):
+    """A check did its work and found something."""
+
+    exit_code = ExitCode.PROBLEM
+
+
+class PartialAnswer(CliError):
+    """Some nodes did not answer; the rest has been shown."""
+
+    exit_code = ExitCode.PARTIAL
+
+
+class NotConfirmed(CliError):
+    """A confirmation is missing or was declined; nothing changed."""
+
+    exit_code = ExitCode.UNCONFIRMED

@@ -1,0 +1,121 @@
+"""The facts for the health checklist: a few questions to the daemon, a look at local files."""
+
+from __future__ import annotations
+
+import platform
+import stat
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from skulkctl.answers import is_missing_route, message_lines
+from skulkctl.checks import Facts
+from skulkctl.client import Client
+from skulkctl.errors import CliError
+from skulkctl.fetch import CLUSTER_PATH, Roll, call_roll, fetch_state
+from skulkctl.invocation import Invocation
+from skulkctl.views.instances import instance_items
+from skulkctl.views.nodes import node_name
+from skulkctl.views.read import Document, mapping, moment, sequence
+from skulkd import __version__
+
+
+def gather_facts(call: Invocation, expected_nodes: int | None, min_free_bytes: int | None) -> Facts:
+    """Ask the daemon everything the checks need; raises Unreachable when nobody answers."""
+    client = call.client
+    snapshot = fetch_state(client)
+    asked_at = datetime.now(UTC)
+    roll = call_roll(client, snapshot.state, call.talk)
+    lacks_ready, not_ready = _readiness(client)
+    lacks = {"/readyz"} if lacks_ready else set()
+    if roll.diagnostics is None and not roll.silent:
+        lacks.add(CLUSTER_PATH)
+    clock = snapshot.server_clock
+    return replace(
+        local_facts(call),
+        endpoint=client.endpoint,
+        nodes=snapshot.nodes(roll.master_id, roll.silent),
+        instances=instance_items(snapshot.state),
+        silent=roll.silent,
+        lacks=frozenset(lacks),
+        not_ready=not_ready,
+        warnings=_warnings(snapshot.state, roll),
+        config_problems=_config_problems(client),
+        clock_offset_s=None if clock is None else (clock - asked_at).total_seconds(),
+        node_clock_offsets_s=_clock_offsets(snapshot.state, roll, snapshot.now),
+        expected_nodes=expected_nodes,
+        min_free_bytes=min_free_bytes,
+    )
+
+
+def local_facts(call: Invocation) -> Facts:
+    """What can be said without a daemon."""
+    terminal = "a terminal" if sys.stdout.isatty() else "no terminal"
+    system = f"{platform.system()} {platform.machine()}"
+    return Facts(
+        endpoint=call.target.context.endpoints[0],
+        secret_modes=_secret_modes(call),
+        client=f"skulkctl {__version__}, Python {platform.python_version()}, {system}, {terminal}",
+    )
+
+
+def _secret_modes(call: Invocation) -> Mapping[str, int]:
+    from skulkd.settings.paths import expand_home
+
+    token_file = call.target.context.token_file
+    files = [call.paths.secret_file]
+    files += [expand_home(token_file, call.environ)] if token_file else []
+    return {str(path): mode for path in files if (mode := _mode(path)) is not None}
+
+
+def _mode(path: Path) -> int | None:
+    try:
+        return stat.S_IMODE(path.stat().st_mode)
+    except OSError:
+        return None  # no such file, or not ours to look at: nothing to judge
+
+
+def _readiness(client: Client) -> tuple[bool, str | None]:
+    """Whether the server lacks /readyz, and why it is not ready."""
+    answer = client.send("GET", "/readyz")
+    if is_missing_route(answer):
+        return True, None
+    return False, None if answer.ok else "; ".join(message_lines(answer))
+
+
+def _warnings(state: Document, roll: Roll) -> Mapping[str, Sequence[str]] | None:
+    if roll.diagnostics is None:
+        return None
+    return {
+        node_name(state, node_id): [str(line) for line in sequence(bundle, "warnings")]
+        for node_id, bundle in roll.diagnostics.items()
+    }
+
+
+def _clock_offsets(state: Document, roll: Roll, now: datetime) -> Mapping[str, float]:
+    offsets = {}
+    for node_id, bundle in (roll.diagnostics or {}).items():
+        told = moment(bundle, "generatedAt")
+        if told is not None:
+            offsets[node_name(state, node_id)] = (told - now).total_seconds()
+    return offsets
+
+
+def _config_problems(client: Client) -> Sequence[str] | None:
+    """Problems of the configuration that the server has on file; None when it gives none."""
+    from skulkd.settings.check import check_raw
+    from skulkd.settings.problems import SettingsError
+
+    try:
+        answer = client.get_optional("/config")
+    except CliError as error:
+        return [f"cannot be read: {'; '.join(error.why) or error.what}"]
+    if "config" not in mapping(answer):
+        return None
+    try:
+        check_raw(dict(mapping(answer, "config")))
+    except SettingsError as error:
+        return [problem.render() for problem in error.problems]
+    return []

@@ -1,0 +1,18 @@
+"""Which resource each listing command shows; for completion and the reference page."""
+
+from __future__ import annotations
+
+from skulkctl.checks import CHECKS
+from skulkctl.commands.config import PROBLEMS
+from skulkctl.commands.context import CONTEXTS
+from skulkctl.tables import Resource
+from skulkctl.views.config import SETTINGS
+from skulkctl.views.nodes import NODES
+
+RESOURCES: dict[str, Resource] = {
+    "nodes": NODES,
+    "doctor": CHECKS,
+    "config show": SETTINGS,
+    "config validate": PROBLEMS,
+    "context list": CONTEXTS,
+}

@@ -1,0 +1,64 @@
+"""The root command and the table of all commands. Modules are named here, not imported."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import typer
+
+from skulkctl.command import Entry, LazyGroup
+from skulkctl.options import ROOT, VERSION, signature
+
+ABOUT = """Look after a Skulk cluster from the command line.
+
+Data goes to stdout, everything else to stderr. The options below may also stand after the
+command. Exit codes, environment variables and output formats: skulkctl help TOPIC.
+"""
+
+EXAMPLES = """
+Examples:
+  skulkctl status                      what is here, and is it well
+  skulkctl nodes -o wide               every node with its hardware
+  skulkctl doctor --expect-nodes 3     the health checklist; exit 7 when it finds something
+  skulkctl diagnose --endpoint kite2   one node in detail
+"""
+
+COMMANDS: Mapping[str, Entry] = {
+    "status": Entry("skulkctl.commands.status", "One screen: nodes, memory, instances, problems."),
+    "nodes": Entry("skulkctl.commands.nodes", "List the nodes of the cluster."),
+    "doctor": Entry("skulkctl.commands.doctor", "Run the health checklist."),
+    "diagnose": Entry("skulkctl.commands.diagnose", "Show all that one node knows about itself."),
+    "config": Entry("skulkctl.commands.config", "Show, change or check the configuration."),
+    "restart": Entry("skulkctl.commands.restart", "Restart the daemon of one node."),
+    "context": Entry("skulkctl.commands.context", "Name clusters and choose between them."),
+    "api": Entry("skulkctl.commands.api", "Send one request and print the raw answer."),
+    "completion": Entry("skulkctl.commands.completion", "Print a shell completion script."),
+    "help": Entry("skulkctl.commands.help", "Explain a command or a topic."),
+    "__complete": Entry("skulkctl.commands.complete", "Answer a shell's question.", hidden=True),
+}
+
+
+def build(entries: Mapping[str, Entry] = COMMANDS) -> LazyGroup:
+    """The root command over a table of commands."""
+
+    class Root(LazyGroup):
+        pass
+
+    Root.entries = entries
+    app = typer.Typer(
+        cls=Root,
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        help=ABOUT,
+        epilog=EXAMPLES,
+        no_args_is_help=True,
+    )
+
+    def root(ctx: typer.Context, **values: Any) -> None:
+        ctx.obj = values
+
+    vars(root)["__signature__"] = signature(*ROOT.values(), *VERSION.values())
+    app.callback()(root)
+    return cast(Root, typer.main.get_command(app))

@@ -1,0 +1,67 @@
+"""When to colour, how to colour, and how wide text is on a terminal.
+
+Colour only repeats what a word already says. It must not know any command.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Mapping
+
+_ANSI = {"problem": "31", "attention": "33", "ok": "32", "muted": "2", "strong": "1"}
+_ROLES = {
+    "ok": "ok",
+    "ready": "ok",
+    "warn": "attention",
+    "starting": "attention",
+    "error": "problem",
+    "fail": "problem",
+    "failed": "problem",
+    "NO ANSWER": "problem",
+    "skip": "muted",
+}
+COLOUR_CHOICES = ("auto", "always", "never")
+
+
+def wants_colour(when: str, environ: Mapping[str, str], is_terminal: bool) -> bool:
+    """The flag wins, then NO_COLOR and TERM=dumb, then whether a person is looking."""
+    if when != "auto":
+        return when == "always"
+    if environ.get("NO_COLOR") or environ.get("TERM") == "dumb":
+        return False
+    return is_terminal
+
+
+def paint(text: str, role: str | None) -> str:
+    """The text in the colour of its role; unchanged when it has none."""
+    return f"\x1b[{_ANSI[role]}m{text}\x1b[0m" if role in _ANSI else text
+
+
+def role_of(word: str) -> str | None:
+    """The colour role of a status word."""
+    return _ROLES.get(word)
+
+
+def printable(text: str) -> str:
+    """One safe line: control characters from the network must not reach a terminal."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() else " " if char in "\t\r\n" else "?" for char in text
+    )
+
+
+def width(text: str) -> int:
+    """Terminal cells the text takes: wide letters take two, combining marks none."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1
+        for char in text
+    )
+
+
+def pad(text: str, cells: int, right: bool = False) -> str:
+    """The text filled with blanks up to a number of cells."""
+    blanks = " " * (cells - width(text))
+    return blanks + text if right else text + blanks

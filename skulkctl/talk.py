@@ -1,0 +1,56 @@
+"""Everything skulkctl says to the person: errors, hints, notes. Always on stderr."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from skulkctl.errors import CliError
+from skulkctl.screen import paint, printable
+
+
+@dataclass(frozen=True)
+class Talk:
+    """How much to say, and whether stderr may be coloured."""
+
+    verbose: bool = False
+    quiet: bool = False
+    colour: bool = False
+
+    def note(self, text: str) -> None:
+        """One line worth knowing; `-q` silences it."""
+        if not self.quiet:
+            self._say("note:", text, "muted")
+
+    def hint(self, text: str) -> None:
+        """What to type next; `-q` silences it."""
+        if not self.quiet:
+            self._say("hint:", text, "ok")
+
+    def warning(self, text: str) -> None:
+        """Something the result depends on; never silenced."""
+        self._say("warning:", text, "attention")
+
+    def detail(self, text: str) -> None:
+        """Only with `-v`."""
+        if self.verbose:
+            self._say("detail:", text, "muted")
+
+    def error(self, problem: CliError) -> None:
+        """What, why, hints; with `-v` also request id, endpoint and status."""
+        self._say("error:", problem.what, "problem")
+        for line in problem.why:
+            self._lines([f"  {printable(line)}"])
+        if self.verbose:
+            self._lines(f"  {name}: {printable(value)}" for name, value in problem.details)
+        for text in problem.hints:
+            self._say("hint:", text, "ok")
+
+    def _say(self, label: str, text: str, role: str) -> None:
+        self._lines([f"{paint(label, role) if self.colour else label} {printable(text)}"])
+
+    def _lines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()

@@ -1,0 +1,80 @@
+"""Configuration values as rows: from `GET /config` to key, value, origin. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+
+from skulkctl.screen import printable
+from skulkctl.tables import EMPTY, Column, Resource
+from skulkctl.views.read import Document, flag, mapping, sequence, text
+
+HIDDEN = "(hidden)"
+
+
+def value_text(value: object) -> str:
+    """A value as it would be typed; empty text is shown as two quotes."""
+    if value is None:
+        return EMPTY
+    if isinstance(value, str):
+        return printable(value) if value else '""'
+    return json.dumps(value, ensure_ascii=False)
+
+
+SETTINGS = Resource(
+    kind="SettingList",
+    name_path="key",
+    empty_hint="nothing is configured; defaults are in use",
+    columns=(
+        Column("key", "key", "Dotted key, as in the file."),
+        Column("value", "value", "Value in force; - when there is none.", text=value_text),
+        Column("origin", "origin", "Flag, variable, file and line, or default.", wide=True),
+    ),
+)
+
+
+def has_origins(answer: object) -> bool:
+    """Whether this server says where its values come from; a stock node does not."""
+    return isinstance(mapping(answer).get("settings"), list)
+
+
+def setting_items(answer: object, secrets: frozenset[str]) -> list[dict[str, object]]:
+    """One item per value; without origins from the server, only what its file says."""
+    if has_origins(answer):
+        return [_setting(entry, secrets) for entry in sequence(answer, "settings")]
+    config = mapping(answer, "config")
+    path = text(answer, "configPath") or "the file"
+    items = [_item(key, value, path) for key, value in _leaves(config, "")]
+    if flag(answer, "effective", "has_hf_token"):
+        items.append(_item("hf_token", HIDDEN, path))
+    return items
+
+
+def decided_elsewhere(answer: object, key: str) -> str | None:
+    """The flag or variable that decides a key, so that the file does not; None otherwise."""
+    for entry in sequence(answer, "settings"):
+        origin = text(entry, "origin") or ""
+        if text(entry, "key") == key and (origin.startswith("--") or origin.isupper()):
+            return origin
+    return None
+
+
+def _setting(entry: object, secrets: frozenset[str]) -> dict[str, object]:
+    key, origin = text(entry, "key") or EMPTY, text(entry, "origin")
+    value = mapping(entry).get("value")
+    if value is None and key in secrets and origin != "default":
+        value = HIDDEN
+    return _item(key, value, origin)
+
+
+def _item(key: str, value: object, origin: str | None) -> dict[str, object]:
+    return {"key": key, "value": value, "origin": origin}
+
+
+def _leaves(section: Document, prefix: str) -> Iterator[tuple[str, object]]:
+    for name, value in section.items():
+        key = f"{prefix}{name}"
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, f"{key}.")
+        else:
+            yield key, value

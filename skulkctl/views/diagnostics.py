@@ -1,0 +1,222 @@
+"""One node's diagnostics as a page for people, in sections. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from skulkctl.screen import printable
+from skulkctl.tables import EMPTY, Column, age, percent, plain, render, size
+from skulkctl.units import size_text
+from skulkctl.views.read import (
+    Document,
+    dig,
+    either,
+    flag,
+    integer,
+    mapping,
+    number,
+    sequence,
+    size_bytes,
+    text,
+)
+
+Pairs = Sequence[tuple[str, object]]
+
+PROCESSES = (
+    Column("pid", "pid", "Process id.", right=True),
+    Column("parent", "parentPid", "Process id of the parent.", wide=True, right=True),
+    Column("role", "role", "skulk, runner, vector, python or other."),
+    Column("status", "status", "State in the operating system."),
+    Column("cpu", "cpuPercent", "CPU over a short interval.", text=percent, right=True),
+    Column("rss", "rss.inBytes", "Memory in use.", text=size, right=True),
+    Column("age", "elapsedSeconds", "Time since it started.", text=age, right=True),
+    Column("command", "command", "Command line, secrets removed."),
+)
+
+RUNNERS = (
+    Column("runner", "runnerId", "Id of the runner."),
+    Column("model", "modelId", "Model it holds a shard of."),
+    Column("rank", "rankOf", "Rank and size of its group."),
+    Column("layers", "layers", "Layers it holds, of all."),
+    Column("pid", "pid", "Process id.", right=True),
+    Column("alive", "processAlive", "Whether its process lives."),
+    Column("status", "statusKind", "Status it reported last."),
+    Column("phase", "phase", "What it does now."),
+    Column("in", "secondsInPhase", "Time in this phase.", text=age, right=True),
+    Column("tasks", "taskCount", "Tasks in progress.", right=True),
+    Column("last-progress", "lastProgressAt", "Its last report of progress.", wide=True),
+)
+
+PLACEMENTS = (
+    Column("instance", "instanceId", "Id of the instance."),
+    Column("model", "modelId", "Model that is placed."),
+    Column("rank", "rankOf", "Rank and size of the group.", right=True),
+    Column("node", "node", "Node of this rank."),
+    Column("layers", "layers", "Layers it holds, of all."),
+    Column("status", "statusKind", "Status of the runner."),
+    Column("tasks", "taskCount", "Tasks it has.", right=True),
+)
+
+
+def node_title(diagnostics: object) -> str:
+    """The node's name, else its host name, else its id."""
+    runtime = mapping(diagnostics, "runtime")
+    names = (text(runtime, key) for key in ("friendlyName", "hostname", "nodeId"))
+    return next((name for name in names if name), EMPTY)
+
+
+def diagnostics_screen(diagnostics: object, wide: bool, colour: bool) -> str:
+    """The whole page; a section without content says so."""
+    warnings = [printable(str(entry)) for entry in sequence(diagnostics, "warnings")]
+    return "\n".join(
+        [
+            _pairs("RUNTIME", _runtime(mapping(diagnostics, "runtime"))),
+            _pairs("IDENTITY", _identity(mapping(diagnostics, "identity"))),
+            _pairs("RESOURCES", _resources(mapping(diagnostics, "resources"))),
+            _table("PROCESSES", PROCESSES, _rows(diagnostics, "processes"), wide, colour),
+            _table("RUNNERS", RUNNERS, _runners(diagnostics), wide, colour),
+            _table("PLACEMENTS", PLACEMENTS, _placements(diagnostics), wide, colour),
+            "WARNINGS\n" + "".join(f"  {line}\n" for line in warnings or ["none"]),
+        ]
+    )
+
+
+def _runtime(runtime: Document) -> Pairs:
+    commit = text(runtime, "skulkCommit")
+    version = plain(text(runtime, "skulkVersion"))
+    exists = "  (no such file)" if flag(runtime, "configFileExists") is False else ""
+    return [
+        ("name", text(runtime, "friendlyName")),
+        ("host", text(runtime, "hostname")),
+        ("node id", text(runtime, "nodeId")),
+        ("role", either(flag(runtime, "isMaster"), "master", "worker")),
+        ("master id", text(runtime, "masterNodeId")),
+        ("version", f"{version} (commit {commit})" if commit else version),
+        ("directory", text(runtime, "cwd")),
+        ("config file", f"{plain(text(runtime, 'configPath'))}{exists}"),
+        ("namespace", text(runtime, "libp2PNamespace")),
+        ("tracing", either(flag(runtime, "tracingEnabled"), "on", "off")),
+        ("log shipping", either(flag(runtime, "structuredLoggingConfigured"), "on", "off")),
+        ("ingest url", text(runtime, "loggingIngestUrl")),
+    ]
+
+
+def _identity(identity: Document) -> Pairs:
+    build = text(identity, "osBuildVersion")
+    system = plain(text(identity, "osVersion"))
+    return [
+        ("hardware", text(identity, "modelId")),
+        ("chip", text(identity, "chipId")),
+        ("system", f"{system} ({build})" if build else system),
+    ]
+
+
+def _resources(resources: Document) -> Pairs:
+    system = mapping(resources, "system")
+    chip = mapping(system, "accelerator")
+    return [
+        ("memory now", _free_of(resources, "currentMemory", "ramAvailable", "ramTotal")),
+        ("memory told", _free_of(resources, "gatheredMemory", "ramAvailable", "ramTotal")),
+        ("swap", _free_of(resources, "currentMemory", "swapAvailable", "swapTotal")),
+        ("wired", _size(size_bytes(resources, "currentWired"))),
+        ("disk", _free_of(resources, "disk", "available", "total")),
+        ("accelerator", _joined(text(chip, "name"), text(chip, "vendor"))),
+        ("gpu memory", _used_of(integer(chip, "vramUsedBytes"), integer(chip, "vramTotalBytes"))),
+        ("gpu load", _unit(_ratio_percent(chip) or number(system, "gpuUsage"), "%")),
+        # A stock node reports 0 for what it did not measure.
+        (
+            "temperature",
+            _unit(number(chip, "temperatureCelsius") or number(system, "temp") or None, " C"),
+        ),
+        ("power", _unit(number(chip, "powerWatts") or number(system, "sysPower") or None, " W")),
+        ("network", _interfaces(resources)),
+    ]
+
+
+def _interfaces(resources: Document) -> str:
+    found = [
+        f"{plain(text(entry, 'name'))} {plain(text(entry, 'ipAddress'))}"
+        f" ({plain(text(entry, 'interfaceType'))})"
+        for entry in sequence(resources, "network", "interfaces")
+    ]
+    return ", ".join(found) or EMPTY
+
+
+def _runners(diagnostics: object) -> list[Document]:
+    return [
+        {**runner, **_rank(runner), "taskCount": len(sequence(runner, "inProgressTasks"))}
+        for runner in _rows(diagnostics, "supervisorRunners")
+    ]
+
+
+def _placements(diagnostics: object) -> list[Document]:
+    return [
+        {
+            **runner,
+            **_rank(runner),
+            "instanceId": text(placement, "instanceId"),
+            "modelId": text(placement, "modelId"),
+            "node": text(runner, "friendlyName") or text(runner, "nodeId"),
+            "taskCount": len(sequence(runner, "tasks")),
+        }
+        for placement in _rows(diagnostics, "placements")
+        for runner in _rows(placement, "runners")
+    ]
+
+
+def _rank(runner: Document) -> Document:
+    rank, world = integer(runner, "deviceRank"), integer(runner, "worldSize")
+    start, end = integer(runner, "startLayer"), integer(runner, "endLayer")
+    return {
+        "rankOf": None if rank is None else f"{rank}/{plain(world)}",
+        "layers": None
+        if start is None
+        else f"{start}-{plain(end)}/{plain(dig(runner, 'nLayers'))}",
+    }
+
+
+def _rows(document: object, key: str) -> list[Document]:
+    return [entry for entry in sequence(document, key) if isinstance(entry, Mapping)]
+
+
+def _pairs(title: str, pairs: Pairs) -> str:
+    lines = [f"  {name:<13} {plain(value)}\n" for name, value in pairs]
+    return f"{title}\n{''.join(lines)}"
+
+
+def _table(
+    title: str, columns: Iterable[Column], rows: Sequence[Document], wide: bool, colour: bool
+) -> str:
+    if not rows:
+        return f"{title}\n  none\n"
+    shown = [column for column in columns if wide or not column.wide]
+    body = render(shown, rows, colour=colour)
+    return title + "\n" + "".join(f"  {line}\n" for line in body.splitlines())
+
+
+def _free_of(resources: Document, part: str, free: str, total: str) -> str:
+    available, all_of_it = size_bytes(resources, part, free), size_bytes(resources, part, total)
+    if available is None or all_of_it is None:
+        return EMPTY
+    return f"{size_text(available)} free of {size_text(all_of_it)}" if all_of_it else "none"
+
+
+def _used_of(used: int | None, total: int | None) -> str:
+    return EMPTY if total is None else f"{_size(used)} used of {size_text(total)}"
+
+
+def _size(value: int | None) -> str:
+    return EMPTY if value is None else size_text(value)
+
+
+def _ratio_percent(chip: Document) -> float | None:
+    ratio = number(chip, "utilizationRatio")
+    return None if ratio is None else 100 * ratio
+
+
+def _unit(value: float | None, unit: str) -> str:
+    return EMPTY if value is None else f"{value:.1f}{unit}"
+
+
+def _joined(name: str | None, detail: str | None) -> str:
+    return plain(name or detail) if not (name and detail) else f"{name} ({detail})"

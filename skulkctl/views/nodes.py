@@ -1,0 +1,211 @@
+"""Nodes as rows: from `/state` to one camelCase item per node. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from difflib import get_close_matches
+
+from skulkctl.errors import NotFound, UsageMistake
+from skulkctl.tables import Column, Resource, age, plain, size
+from skulkctl.units import time_text
+from skulkctl.views.read import (
+    Document,
+    integer,
+    mapping,
+    moment,
+    number,
+    sequence,
+    size_bytes,
+    text,
+)
+
+NO_ANSWER = "NO ANSWER"
+SHORT_ID = 16
+
+
+def short_id(value: object) -> str:
+    """A prefix long enough to tell nodes apart; commands accept it in place of the id."""
+    return plain(value)[:SHORT_ID]
+
+
+NODES = Resource(
+    kind="NodeList",
+    name_path="name",
+    empty_hint="the daemon knows no node yet; it has just started:  skulkctl status",
+    columns=(
+        Column("name", "name", "Name of the node; survives restarts."),
+        Column("id", "id", "Id of this session, shortened.", text=short_id, only_narrow=True),
+        Column("role", "role", "master for the node that orders the cluster's events."),
+        Column(
+            "health",
+            "health",
+            "ok, warn, error, or NO ANSWER when the node is silent.",
+            status=True,
+        ),
+        Column("free", "memory.availableBytes", "Free memory.", text=size, right=True),
+        Column("memory", "memory.totalBytes", "All memory.", text=size, right=True),
+        Column("disk", "disk.availableBytes", "Free disk of the models volume.", size, right=True),
+        Column("accelerator", "accelerator.name", "What computes."),
+        Column("address", "address", "First address other machines can reach."),
+        Column("seen", "seenSecondsAgo", "Time since the node's last report.", age, right=True),
+        Column("version", "version", "Version of the daemon.", wide=True),
+        Column("model", "hardware.model", "Hardware model.", wide=True),
+        Column("chip", "hardware.chip", "Processor.", wide=True),
+        Column("os", "os", "Operating system.", wide=True),
+        Column(
+            "disk-size", "disk.totalBytes", "Size of the models volume.", size, True, right=True
+        ),
+        Column("last-seen", "lastSeen", "Time of the node's last report.", wide=True),
+        Column("full-id", "id", "Id of this session in full.", wide=True),
+    ),
+)
+
+
+def node_ids(state: object) -> list[str]:
+    """Every node that any part of the state mentions, in a stable order."""
+    ids = dict.fromkeys(
+        [
+            *mapping(state, "lastSeen"),
+            *mapping(state, "nodeIdentities"),
+            *(str(node) for node in sequence(state, "topology", "nodes")),
+        ]
+    )
+    return list(ids)
+
+
+def node_name(state: object, node_id: str) -> str:
+    """The friendly name, or the id where the identity has not arrived yet."""
+    return text(state, "nodeIdentities", node_id, "friendlyName") or node_id
+
+
+def node_items(
+    state: object,
+    now: datetime,
+    master_id: str | None = None,
+    silent: Mapping[str, str] | None = None,
+) -> list[dict[str, object]]:
+    """One item per node, by name. `silent` maps nodes that did not answer to the reason."""
+    silent = silent or {}
+    items = [_item(state, node_id, now, master_id, silent) for node_id in node_ids(state)]
+    return sorted(items, key=lambda item: (str(item["name"]).casefold(), str(item["id"])))
+
+
+def _item(
+    state: object,
+    node_id: str,
+    now: datetime,
+    master_id: str | None,
+    silent: Mapping[str, str],
+) -> dict[str, object]:
+    identity = mapping(state, "nodeIdentities", node_id)
+    last_seen = moment(state, "lastSeen", node_id)
+    health = text(state, "nodeHealth", node_id, "level")
+    reasons = [
+        dict(reason)
+        for reason in sequence(state, "nodeHealth", node_id, "reasons")
+        if isinstance(reason, Mapping)
+    ]
+    role = None if master_id is None else "master" if node_id == master_id else "worker"
+    return {
+        "name": node_name(state, node_id),
+        "id": node_id,
+        "role": role,
+        "health": NO_ANSWER if node_id in silent else health,
+        "reasons": reasons,
+        "error": silent.get(node_id),
+        "memory": _memory(state, node_id),
+        "disk": _disk(state, node_id),
+        "accelerator": accelerator(mapping(state, "nodeSystem", node_id)),
+        "address": _address(state, node_id),
+        "addresses": _addresses(state, node_id),
+        "lastSeen": time_text(last_seen) if last_seen else None,
+        "seenSecondsAgo": _seconds_since(last_seen, now),
+        "version": text(identity, "skulkVersion"),
+        "commit": text(identity, "skulkCommit"),
+        "hardware": {"model": text(identity, "modelId"), "chip": text(identity, "chipId")},
+        "os": text(identity, "osVersion"),
+    }
+
+
+def _seconds_since(last_seen: datetime | None, now: datetime) -> float | None:
+    # The server's Date header has whole seconds, so a fresh report may seem to be ahead of it.
+    return None if last_seen is None else max(0.0, round((now - last_seen).total_seconds(), 1))
+
+
+def _memory(state: object, node_id: str) -> Document | None:
+    reading = mapping(state, "nodeMemory", node_id)
+    if not reading:
+        return None
+    return {
+        "totalBytes": size_bytes(reading, "ramTotal"),
+        "availableBytes": size_bytes(reading, "ramAvailable"),
+        "swapTotalBytes": size_bytes(reading, "swapTotal"),
+        "swapAvailableBytes": size_bytes(reading, "swapAvailable"),
+    }
+
+
+def _disk(state: object, node_id: str) -> Document | None:
+    reading = mapping(state, "nodeDisk", node_id)
+    if not reading:
+        return None
+    return {
+        "totalBytes": size_bytes(reading, "total"),
+        "availableBytes": size_bytes(reading, "available"),
+    }
+
+
+def accelerator(system: Document) -> Document | None:
+    """The accelerator of a system reading; a name, or at least its vendor."""
+    found = mapping(system, "accelerator")
+    if not found:
+        return None
+    return {
+        "vendor": text(found, "vendor"),
+        "name": text(found, "name") or text(found, "vendor"),
+        "utilizationRatio": number(found, "utilizationRatio"),
+        "memoryTotalBytes": integer(found, "vramTotalBytes"),
+        "memoryUsedBytes": integer(found, "vramUsedBytes"),
+    }
+
+
+def _addresses(state: object, node_id: str) -> list[str]:
+    found = [
+        text(interface, "ipAddress")
+        for interface in sequence(state, "nodeNetwork", node_id, "interfaces")
+    ]
+    return [address for address in found if address]
+
+
+def _address(state: object, node_id: str) -> str | None:
+    """The first address that is neither loopback nor link-local, IPv4 first."""
+    usable = [
+        address
+        for address in _addresses(state, node_id)
+        if not address.startswith(("127.", "169.254.", "fe80:")) and address != "::1"
+    ]
+    return min(usable, key=lambda address: ":" in address, default=None)
+
+
+def find_node(items: Sequence[Document], typed: str) -> Document:
+    """The node with that name, id or unique prefix of either.
+
+    Raises NotFound, or UsageMistake with the candidates when several fit.
+    """
+    wanted = typed.casefold()
+    keys = [(item, str(item["name"]).casefold(), str(item["id"]).casefold()) for item in items]
+    exact = [item for item, name, node_id in keys if wanted in (name, node_id)]
+    begins = [item for item, *names in keys if any(name.startswith(wanted) for name in names)]
+    found = exact or begins
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        known = ", ".join(str(item["name"]) for item in items) or "none"
+        near = get_close_matches(wanted, [name for _, name, _ in keys], n=1)
+        hints = [f"did you mean {near[0]}?"] if near else ["skulkctl nodes"]
+        raise NotFound(f"no node named {typed}", f"nodes: {known}", hints=hints)
+    raise UsageMistake(
+        f"{typed} fits {len(found)} nodes",
+        *(f"{item['name']}  {item['id']}" for item in found),
+        hints=["type more of the name, or the id"],
+    )

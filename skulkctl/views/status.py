@@ -1,0 +1,176 @@
+"""The whole cluster on one screen: a document, the problems in it, and its text. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from skulkctl.screen import paint, printable
+from skulkctl.tables import EMPTY, Column, Resource, plain, render
+from skulkctl.units import size_text
+from skulkctl.views.instances import INSTANCES
+from skulkctl.views.read import Document, either, flag, integer, mapping, sequence, text
+
+LEVELS = {"download_failed": "error", "disk_full": "error", "disk_low": "warn"}
+LEVELS |= {"unreachable": "error"}
+"""A silent node is only `warn` to its peers; for the operator the cluster is not well."""
+
+PROBLEMS = Resource(
+    kind="ProblemList",
+    name_path="code",
+    columns=(
+        Column("level", "level", "error or warn.", status=True),
+        Column("where", "where", "Node or instance."),
+        Column("problem", "code", "Short name of the problem."),
+        Column("message", "message", "What is wrong, with numbers."),
+    ),
+)
+
+
+def status_document(
+    context: str | None,
+    endpoint: str,
+    state: object,
+    nodes: Sequence[Document],
+    instances: Sequence[Document],
+) -> dict[str, object]:
+    """What `skulkctl status -o json` prints."""
+    found = [*_node_reasons(nodes), *_instance_reasons(instances)]
+    if not nodes:
+        message = "the daemon answers, but knows no node, not even itself"
+        found.append(_problem("error", EMPTY, "no_nodes", message, None))
+    problems = [entry for entry in found if _is_problem(entry)]
+    masters = [node for node in nodes if node["role"] == "master"]
+    return {
+        "context": context,
+        "endpoint": endpoint,
+        "healthy": not problems,
+        "nodes": [
+            {key: node[key] for key in ("name", "id", "role", "health", "version")}
+            for node in nodes
+        ],
+        "master": masters[0]["name"] if masters else None,
+        "versions": sorted({str(node["version"]) for node in nodes if node["version"]}),
+        "memory": _total(nodes, "memory"),
+        "disk": _total(nodes, "disk"),
+        "tracingEnabled": flag(state, "tracingEnabled"),
+        "instances": list(instances),
+        "problems": problems,
+        "warnings": [entry for entry in found if not _is_problem(entry)],
+    }
+
+
+def _node_reasons(nodes: Sequence[Document]) -> list[Document]:
+    return [
+        _problem(
+            LEVELS.get(text(reason, "code") or "") or str(node["health"] or "warn"),
+            str(node["name"]),
+            text(reason, "code") or "unknown",
+            text(reason, "message") or "no message",
+            text(reason, "remediation"),
+        )
+        for node in nodes
+        for reason in sequence(node, "reasons") or _unexplained(node)
+    ]
+
+
+def _unexplained(node: Document) -> Sequence[object]:
+    """A node that is not well and does not say why is still a problem."""
+    if node["health"] in (None, "ok"):
+        return ()
+    return ({"code": "unexplained", "message": f"health is {node['health']}, no reason given"},)
+
+
+def _instance_reasons(instances: Sequence[Document]) -> list[Document]:
+    return [
+        _problem(
+            "error",
+            f"{instance['modelId']} on {text(runner, 'node')}",
+            "runner_failed",
+            text(runner, "error") or "the runner gave no reason",
+            None,
+        )
+        for instance in instances
+        for runner in sequence(instance, "runners")
+        if text(runner, "status") == "RunnerFailed"
+    ]
+
+
+def _problem(
+    level: str, where: str, code: str, message: str, remediation: str | None
+) -> dict[str, object]:
+    return {
+        "level": level,
+        "where": where,
+        "code": code,
+        "message": message,
+        "remediation": remediation,
+    }
+
+
+def _is_problem(entry: Document) -> bool:
+    return entry["level"] == "error"
+
+
+def _total(nodes: Sequence[Document], what: str) -> Document | None:
+    """Sums over the nodes that have a reading; None when none has, never a zero."""
+    readings = [mapping(node, what) for node in nodes if node.get(what)]
+    if not readings:
+        return None
+    return {
+        "availableBytes": sum(integer(reading, "availableBytes") or 0 for reading in readings),
+        "totalBytes": sum(integer(reading, "totalBytes") or 0 for reading in readings),
+        "nodesMeasured": len(readings),
+    }
+
+
+def status_screen(document: Document, colour: bool) -> str:
+    """The document for people."""
+    lines = [
+        ("cluster", _verdict(document, colour)),
+        ("context", plain(document["context"])),
+        ("endpoint", plain(document["endpoint"])),
+        ("nodes", _nodes_line(document)),
+        ("master", plain(document["master"])),
+        ("version", ", ".join(str(v) for v in sequence(document, "versions")) or EMPTY),
+        ("memory", _free_of(mapping(document, "memory"), document)),
+        ("disk", _free_of(mapping(document, "disk"), document)),
+        ("tracing", either(flag(document, "tracingEnabled"), "on", "off") or EMPTY),
+    ]
+    text_ = "".join(f"{name:<10}{value}\n" for name, value in lines)
+    instances = [entry for entry in sequence(document, "instances") if isinstance(entry, dict)]
+    text_ += (
+        "instances none\n"
+        if not instances
+        else "\n" + render(INSTANCES.columns, instances, colour=colour)
+    )
+    shown = [
+        entry
+        for part in ("problems", "warnings")
+        for entry in sequence(document, part)
+        if isinstance(entry, dict)
+    ]
+    if shown:
+        text_ += "\n" + render(PROBLEMS.columns, shown, colour=colour)
+    return text_
+
+
+def _verdict(document: Document, colour: bool) -> str:
+    problems, warnings = len(sequence(document, "problems")), len(sequence(document, "warnings"))
+    word, role = ("ok", "ok") if document["healthy"] else ("error", "problem")
+    counts = f"{problems} problem{'' if problems == 1 else 's'}, "
+    counts += f"{warnings} warning{'' if warnings == 1 else 's'}"
+    return f"{paint(word, role) if colour else word}  {counts}"
+
+
+def _nodes_line(document: Document) -> str:
+    names = [printable(text(node, "name") or EMPTY) for node in sequence(document, "nodes")]
+    return f"{len(names)}  {', '.join(names)}".rstrip()
+
+
+def _free_of(total: Document, document: Document) -> str:
+    available, all_of_it = integer(total, "availableBytes"), integer(total, "totalBytes")
+    if available is None or all_of_it is None:
+        return EMPTY
+    measured, nodes = integer(total, "nodesMeasured") or 0, len(sequence(document, "nodes"))
+    of = "" if measured == nodes else f", {measured} of {nodes} nodes measured"
+    return f"{size_text(available)} free of {size_text(all_of_it)}{of}"

@@ -1,0 +1,162 @@
+"""The health checklist over facts, without a daemon."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from skulkctl.checks import TABLE, Facts, run_checks, without_daemon
+from skulkctl.views.nodes import node_items
+from tests.cli.stock import KITE2, recorded
+
+GIB = 1024**3
+
+
+def a_node(name: str = "kite1", free_gib: float = 75, seen_s: float = 1) -> dict[str, Any]:
+    (node, *_) = node_items(recorded("state"), datetime.now(UTC), None)
+    disk = {"availableBytes": int(free_gib * GIB), "totalBytes": 900 * GIB}
+    return {**node, "name": name, "id": f"id-{name}", "disk": disk, "seenSecondsAgo": seen_s}
+
+
+def facts(**changes: Any) -> Facts:
+    well = Facts(
+        endpoint="http://kite1:52415",
+        nodes=[a_node()],
+        warnings={"kite1": []},
+        config_problems=[],
+        clock_offset_s=0.2,
+        secret_modes={"/home/me/cluster.secret": 0o600},
+        client="skulkctl",
+    )
+    return replace(well, **changes)
+
+
+def results(given: Facts, check: str) -> list[str]:
+    return [str(item["result"]) for item in run_checks(given) if item["check"] == check]
+
+
+def message(given: Facts, check: str) -> str:
+    return next(str(item["message"]) for item in run_checks(given) if item["check"] == check)
+
+
+def test_a_healthy_node_passes_every_check_once() -> None:
+    items = run_checks(facts())
+    assert [item["check"] for item in items] == ["daemon", *TABLE]
+    assert {item["result"] for item in items} == {"ok"}
+    assert all(item["message"] for item in items)
+
+
+@pytest.mark.parametrize(
+    ("free_gib", "min_free_gib", "result"),
+    [(75, None, "ok"), (10, None, "ok"), (9.9, None, "warn"), (2, None, "fail"), (0, None, "fail"),
+     (75, 80, "fail"), (9, 5, "warn"), (75, 75, "ok")],
+)  # fmt: skip
+def test_disk_is_measured_against_the_floor_the_low_mark_and_the_wish(
+    free_gib: float, min_free_gib: int | None, result: str
+) -> None:
+    wish = None if min_free_gib is None else min_free_gib * GIB
+    given = facts(nodes=[a_node(free_gib=free_gib)], min_free_bytes=wish)
+    assert results(given, "disk") == [result]
+
+
+@pytest.mark.parametrize(
+    ("seen_s", "result"), [(1, "ok"), (15, "ok"), (15.1, "warn"), (30.1, "fail"), (None, "warn")]
+)
+def test_a_node_that_has_not_reported_is_stale_then_gone(seen_s: Any, result: str) -> None:
+    assert results(facts(nodes=[a_node(seen_s=seen_s)]), "fresh") == [result]
+
+
+@pytest.mark.parametrize(("expected", "result"), [(None, "ok"), (1, "ok"), (2, "fail")])
+def test_the_cluster_must_have_the_size_that_was_expected(
+    expected: int | None, result: str
+) -> None:
+    assert results(facts(expected_nodes=expected), "cluster-size") == [result]
+
+
+def test_a_daemon_without_any_node_fails() -> None:
+    assert results(facts(nodes=[]), "cluster-size") == ["fail"]
+
+
+def test_one_row_is_given_for_each_node_in_trouble() -> None:
+    nodes = [a_node("kite1", free_gib=1), a_node("kite2", free_gib=5), a_node("kite3")]
+    assert results(facts(nodes=nodes), "disk") == ["fail", "warn"]
+
+
+def test_readings_that_are_missing_are_warnings() -> None:
+    blind = {**a_node(), "memory": None, "disk": None, "version": None}
+    given = facts(nodes=[blind])
+    assert [results(given, name) for name in ("memory", "disk", "version")] == [["warn"]] * 3
+
+
+def test_mixed_versions_are_named() -> None:
+    old = {**a_node("kite2"), "version": "1.2.0"}
+    given = facts(nodes=[a_node(), old])
+    assert results(given, "version") == ["warn"]
+    assert message(given, "version") == "kite1 has 1.3.0, kite2 has 1.2.0"
+
+
+def test_a_silent_node_fails_with_its_reason() -> None:
+    given = facts(silent={"id-kite1": "ReadTimeout: timed out"})
+    assert results(given, "answers") == ["fail"]
+    assert message(given, "answers") == "kite1 does not answer: ReadTimeout: timed out"
+
+
+def test_what_a_stock_server_lacks_is_skipped_and_said() -> None:
+    lacks = frozenset({"/readyz", "/v1/diagnostics/cluster"})
+    given = facts(lacks=lacks, warnings=None, config_problems=None, clock_offset_s=None)
+    for name in ("ready", "answers", "warnings", "config", "clock"):
+        assert results(given, name) == ["skip"], name
+    assert message(given, "ready") == "this server has no /readyz"
+
+
+def test_a_daemon_that_is_not_ready_fails_with_its_words() -> None:
+    given = facts(not_ready="readings: not ready yet")
+    assert results(given, "ready") == ["fail"]
+    assert message(given, "ready") == "readings: not ready yet"
+
+
+def test_health_repeats_nothing_that_another_check_tells() -> None:
+    state = recorded("state")
+    reasons = state["nodeHealth"][KITE2]["reasons"]
+    reasons.append({"code": "download_failed", "message": "org/name: no space"})
+    state["nodeHealth"][KITE2]["level"] = "error"
+    given = facts(nodes=node_items(state, datetime.now(UTC)))
+    assert results(given, "health") == ["fail"]
+    assert message(given, "health") == "kite2: download_failed: org/name: no space"
+
+
+@pytest.mark.parametrize(("status", "result"), [("starting", "warn"), ("failed", "fail")])
+def test_an_instance_that_is_not_ready_is_told(status: str, result: str) -> None:
+    instance = {"modelId": "org/name", "status": status, "ready": "1/2"}
+    assert results(facts(instances=[instance]), "instances") == [result]
+
+
+def test_node_warnings_and_config_problems_are_one_row_each() -> None:
+    given = facts(warnings={"kite1": ["a", "b"]}, config_problems=["tracing: unknown key"])
+    assert results(given, "warnings") == ["warn", "warn"]
+    assert results(given, "config") == ["fail"]
+
+
+def test_clocks_apart_are_a_warning_with_direction() -> None:
+    given = facts(clock_offset_s=-90.0, node_clock_offsets_s={"kite2": 30.0, "kite3": 3.0})
+    messages = [str(item["message"]) for item in run_checks(given) if item["check"] == "clock"]
+    assert messages == [
+        "the clock of the server is 1m30s behind this machine",
+        "the clock of kite2 is 30s ahead of the node that answers",
+    ]
+
+
+@pytest.mark.parametrize(("mode", "result"), [(0o600, "ok"), (0o400, "ok"), (0o640, "fail")])
+def test_a_secret_that_others_can_read_fails(mode: int, result: str) -> None:
+    assert results(facts(secret_modes={"/x": mode}), "secrets") == [result]
+
+
+def test_without_a_daemon_only_local_checks_run() -> None:
+    items = without_daemon("connection refused", "skulkd run", facts())
+    told = {str(item["check"]): item["result"] for item in items}
+    assert told["daemon"] == "fail"
+    assert told["secrets"] == told["client"] == "ok"
+    assert {told[name] for name in TABLE if name not in ("secrets", "client")} == {"skip"}

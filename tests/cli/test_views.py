@@ -1,0 +1,216 @@
+"""From the daemon's JSON to rows: what a stock node says, and what it leaves out."""
+
+from __future__ import annotations
+
+import copy
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from skulkctl.errors import NotFound, UsageMistake
+from skulkctl.fetch import read_roll
+from skulkctl.views.config import decided_elsewhere, setting_items
+from skulkctl.views.diagnostics import diagnostics_screen
+from skulkctl.views.instances import instance_items
+from skulkctl.views.nodes import find_node, node_items
+from skulkctl.views.read import dig, size_bytes, tagged, text
+from skulkctl.views.status import status_document, status_screen
+from tests.cli.stock import KITE1, KITE2, KITE3, recorded
+
+GIB = 1024**3
+NOW = datetime.now(UTC)
+
+
+def a_status(state: Any) -> dict[str, object]:
+    nodes = node_items(state, NOW, KITE1)
+    return status_document("lab", "http://kite1:52415", state, nodes, instance_items(state))
+
+
+def test_reading_tolerates_what_is_missing_or_of_another_type() -> None:
+    document = {"a": {"b": [1]}, "name": "Unknown", "size": {"in_bytes": 5}}
+    assert dig(document, "a", "b", "c") is None
+    assert text(document, "name") is None
+    assert text(document, "a") is None
+    assert size_bytes(document, "size") == 5
+    assert tagged({"A": {}, "B": {}}) == ("", {})
+    assert tagged({"RunnerReady": {}}) == ("RunnerReady", {})
+
+
+def test_a_node_item_has_bytes_as_integers_and_times_in_utc() -> None:
+    kite1 = node_items(recorded("state"), NOW, KITE1)[0]
+    assert kite1["name"] == "kite1"
+    assert kite1["role"] == "master"
+    assert dig(kite1, "memory", "availableBytes") == 40 * GIB
+    assert dig(kite1, "disk", "totalBytes") == 900 * GIB
+    assert dig(kite1, "accelerator", "name") == "Apple M4 Pro"
+    assert str(kite1["lastSeen"]).endswith("Z")
+
+
+def test_the_address_is_one_that_other_machines_can_reach() -> None:
+    kite1 = node_items(recorded("state"), NOW)[0]
+    assert kite1["address"] == "192.168.1.5"
+    assert kite1["addresses"] == ["127.0.0.1", "fe80::1", "192.168.1.5"]
+
+
+def test_a_half_known_node_is_a_row_with_nulls_and_no_zeros() -> None:
+    kite3 = node_items(recorded("state"), NOW)[2]
+    empty = ("role", "health", "memory", "disk", "accelerator", "address", "version", "os")
+    assert {key: kite3[key] for key in empty} == dict.fromkeys(empty)
+
+
+def test_silent_nodes_are_those_that_failed_and_those_left_out() -> None:
+    cluster = recorded("diagnostics_cluster")
+    del cluster["nodes"][1]
+    roll = read_roll(cluster, [KITE1, KITE2, KITE3])
+    assert roll.master_id == KITE1
+    assert roll.silent == {
+        KITE2: "the daemon could not reach it",
+        KITE3: "ReadTimeout: timed out",
+    }
+
+
+@pytest.mark.parametrize(
+    ("typed", "found"),
+    [("kite2", KITE2), ("KITE2", KITE2), (KITE3, KITE3), (KITE1[:9], KITE1), ("kite3", KITE3)],
+)
+def test_a_node_is_found_by_name_id_or_unique_prefix(typed: str, found: str) -> None:
+    assert find_node(node_items(recorded("state"), NOW), typed)["id"] == found
+
+
+def test_an_exact_name_wins_over_longer_names_that_begin_with_it() -> None:
+    state = recorded("state")
+    state["nodeIdentities"][KITE2]["friendlyName"] = "kite11"
+    assert find_node(node_items(state, NOW), "kite1")["id"] == KITE1
+
+
+def test_an_ambiguous_prefix_lists_its_candidates() -> None:
+    with pytest.raises(UsageMistake) as raised:
+        find_node(node_items(recorded("state"), NOW), "12D3KooWB")
+    assert raised.value.why == (f"kite2  {KITE2}", f"kite3  {KITE3}")
+
+
+def test_an_unknown_node_is_not_found() -> None:
+    with pytest.raises(NotFound) as raised:
+        find_node(node_items(recorded("state"), NOW), "kit9")
+    assert raised.value.why == ("nodes: kite1, kite2, kite3",)
+
+
+@pytest.mark.parametrize(
+    ("runner", "ready", "status"),
+    [
+        ({"RunnerReady": {}}, "2/2", "ready"),
+        ({"RunnerRunning": {}}, "2/2", "ready"),
+        ({"RunnerWarmingUp": {}}, "1/2", "starting"),
+        ({"RunnerFailed": {"errorMessage": "no memory"}}, "1/2", "failed"),
+        (None, "1/2", "starting"),
+    ],
+)
+def test_an_instance_is_ready_when_every_runner_is(runner: Any, ready: str, status: str) -> None:
+    state = recorded("state")
+    state["runners"]["run-b"] = runner
+    if runner is None:
+        del state["runners"]["run-b"]
+    (item,) = instance_items(state)
+    assert (item["ready"], item["status"], item["nodes"]) == (ready, status, ["kite1", "kite2"])
+
+
+def test_a_low_disk_is_a_warning_and_not_a_problem() -> None:
+    document = a_status(recorded("state"))
+    assert document["healthy"] is True
+    assert [dig(entry, "code") for entry in document["warnings"]] == ["disk_low"]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("code", ["unreachable", "disk_full", "download_failed"])
+def test_a_silent_node_a_full_disk_and_a_failed_download_are_problems(code: str) -> None:
+    state = recorded("state")
+    state["nodeHealth"][KITE2]["reasons"][0]["code"] = code
+    assert a_status(state)["healthy"] is False
+
+
+def test_bad_health_without_a_reason_is_a_problem_all_the_same() -> None:
+    state = recorded("state")
+    state["nodeHealth"][KITE1] = {"level": "error"}
+    problems = a_status(state)["problems"]
+    assert [dig(entry, "code") for entry in problems] == ["unexplained"]  # type: ignore[attr-defined]
+
+
+def test_a_failed_runner_and_an_empty_cluster_are_problems() -> None:
+    state = recorded("state")
+    state["runners"]["run-b"] = {"RunnerFailed": {"errorMessage": "no memory"}}
+    screen = status_screen(a_status(state), colour=False)
+    assert "error  mlx-community/Llama-3.2-1B-Instruct-4bit on kite2  runner_failed  no memory" in (
+        screen
+    )
+    assert a_status({"lastSeen": {}})["healthy"] is False
+
+
+def test_totals_count_only_what_was_measured() -> None:
+    document = a_status(recorded("state"))
+    assert document["memory"] == {
+        "availableBytes": 60 * GIB,
+        "totalBytes": 96 * GIB,
+        "nodesMeasured": 2,
+    }
+    assert a_status({"lastSeen": {}})["memory"] is None
+
+
+def test_settings_show_their_origin_and_hide_secrets() -> None:
+    answer = {
+        "settings": [
+            {"key": "api.listen", "value": "0.0.0.0:1", "origin": "--listen"},
+            {"key": "hf_token", "value": None, "origin": "skulk.yaml:3"},
+            {"key": "cluster.secret", "value": None, "origin": "default"},
+        ]
+    }
+    items = setting_items(answer, frozenset({"hf_token", "cluster.secret"}))
+    assert [item["value"] for item in items] == ["0.0.0.0:1", "(hidden)", None]
+    assert decided_elsewhere(answer, "api.listen") == "--listen"
+    assert decided_elsewhere(answer, "hf_token") is None
+
+
+PATHS = {name: recorded(name) for name in ("state", "diagnostics_node")}
+
+
+def _keys(document: Any, prefix: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    if not isinstance(document, dict):
+        return []
+    here = [(*prefix, key) for key in document]
+    return here + [path for key in document for path in _keys(document[key], (*prefix, key))]
+
+
+def _damaged(name: str, paths: list[tuple[str, ...]], value: object) -> Any:
+    """A recording with some keys taken away, or replaced by something of another type."""
+    document = copy.deepcopy(PATHS[name])
+    for path in paths:
+        parent = dig(document, *path[:-1])
+        if isinstance(parent, dict) and path[-1] in parent:
+            if value is None:
+                del parent[path[-1]]
+            else:
+                parent[path[-1]] = value
+    return document
+
+
+WRONG: st.SearchStrategy[object] = st.sampled_from([None, 3, "text", [], {}, True])
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from(_keys(PATHS["state"])), max_size=6), WRONG)
+def test_no_missing_or_odd_key_of_a_state_breaks_a_view(
+    paths: list[tuple[str, ...]], value: object
+) -> None:
+    state = _damaged("state", paths, value)
+    status_screen(a_status(state), colour=True)
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from(_keys(PATHS["diagnostics_node"])), max_size=6), WRONG)
+def test_no_missing_or_odd_key_of_diagnostics_breaks_the_page(
+    paths: list[tuple[str, ...]], value: object
+) -> None:
+    page = diagnostics_screen(_damaged("diagnostics_node", paths, value), wide=True, colour=False)
+    assert page.startswith("RUNTIME\n")
+    assert "\x1b" not in page
