@@ -17,12 +17,16 @@ ENVIRONMENT: Mapping[str, str] = {
     "SKULK_CLUSTER_SECRET": "cluster.secret",
     "SKULK_LIBP2P_NAMESPACE": "cluster.namespace",
     "SKULK_KV_CACHE_BACKEND": "inference.kv_cache_backend",
+    "SKULK_MAX_CONCURRENT_REQUESTS": "runtime.max_concurrent_requests",
+    "SKULK_MAX_TOKENS": "runtime.max_output_tokens",
+    "SKULK_MAX_OUTPUT_TOKENS": "runtime.max_output_tokens",
+    "SKULK_WARMUP_DEADLINE_SECONDS": "runtime.warmup_deadline_seconds",
     "SKULK_TRACING_ENABLED": "tracing.enabled",
     "SKULK_LOGGING_INGEST_URL": "logging.ingest_url",
     "SKULK_LOGGING_EXTERNAL": "logging.enabled",
     "HF_TOKEN": "hf_token",
 }
-"""Variable to key. A variable that is set but empty counts as not set."""
+"""Variable to key; of two for one key the later counts. One that is set but empty is not set."""
 
 FLAGS: Mapping[str, str] = {"api.listen": "--listen", "node.name": "--name"}
 """Key to flag, for messages; a key that is not here is called by its own name."""

@@ -140,6 +140,15 @@ def _null_is_empty(value: Any) -> Any:
     return {} if value is None else value
 
 
+def _blas(value: str) -> str:
+    if value in ("auto", "off"):
+        return value
+    # The loader splits LD_PRELOAD at spaces and colons and knows no way to quote them.
+    if not value.startswith("/") or ":" in value or any(ch.isspace() for ch in value):
+        raise ValueError("must be auto, off, or an absolute path without spaces and colons")
+    return value
+
+
 Text = Annotated[str, AfterValidator(_one_line)]
 FilledText = Annotated[Text, AfterValidator(_filled)]
 Name = Annotated[FilledText, AfterValidator(_no_slashes)]
@@ -147,6 +156,7 @@ Secret = Annotated[FilledText, AfterValidator(_header_safe)]
 ClusterSecretText = Annotated[FilledText, AfterValidator(check_secret)]
 Listen = Annotated[FilledText, AfterValidator(_listen)]
 WebOrigin = Annotated[FilledText, AfterValidator(_origin)]
+Blas = Annotated[FilledText, AfterValidator(_blas)]
 HttpUrl = Annotated[Text, AfterValidator(_http_url)]
 
 
@@ -239,6 +249,30 @@ class InferenceSection(ConfigSection):
     )
 
 
+class RuntimeSection(ConfigSection):
+    """How runners serve. Ours; the reference has environment variables for some of it."""
+
+    blas: Blas = Field(
+        default="auto",
+        description="Fast BLAS for runners on a Linux CPU: auto, off, or a library's path",
+    )
+    max_concurrent_requests: int = Field(
+        default=8, ge=1, le=1024, description="Requests that one instance decodes together"
+    )
+    queue: int = Field(
+        default=32, ge=0, le=100_000, description="Requests that may wait for an instance"
+    )
+    max_output_tokens: int = Field(
+        default=4096, ge=1, le=2**31, description="Longest answer when a request sets no limit"
+    )
+    prefix_cache_mib: int = Field(
+        default=1024, ge=0, le=2**20, description="Memory for prompts seen before; 0 = off"
+    )
+    warmup_deadline_seconds: float = Field(
+        default=300.0, gt=0, le=86_400, description="Longest warm-up before a runner is given up"
+    )
+
+
 class LoggingSection(ConfigSection):
     enabled: bool = Field(default=False, description="Write JSON log lines to stdout")
     ingest_url: HttpUrl = Field(default="", description="Where log lines are shipped to")
@@ -269,6 +303,7 @@ class SkulkConfig(ConfigSection):
     cluster: Annotated[ClusterSection, BeforeValidator(_null_is_empty)] = ClusterSection()
     model_store: ModelStoreSection | None = None
     inference: Annotated[InferenceSection, BeforeValidator(_null_is_empty)] = InferenceSection()
+    runtime: Annotated[RuntimeSection, BeforeValidator(_null_is_empty)] = RuntimeSection()
     logging: Annotated[LoggingSection, BeforeValidator(_null_is_empty)] = LoggingSection()
     tracing: Annotated[TracingSection, BeforeValidator(_null_is_empty)] = TracingSection()
     connectivity: ConnectivitySection | None = None

@@ -1,0 +1,90 @@
+"""Another machine asks: a second network namespace, joined to ours by a cable made for the test."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import StartDaemon
+from tests.daemon_process import ROOT, daemon_environ
+
+HERE, THERE = "198.18.77.1", "198.18.77.2"
+
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux" or os.geteuid() != 0 or shutil.which("ip") is None,
+    reason="needs root on Linux and the ip tool to make a network namespace",
+)
+
+
+def _ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True, timeout=20)
+
+
+@pytest.fixture
+def other_machine() -> Iterator[str]:
+    """The name of a namespace that reaches us at HERE and has the address THERE."""
+    suffix = f"{os.getpid() % 100_000}"
+    space, near, far = f"skulk{suffix}", f"skn{suffix}", f"skf{suffix}"
+    _ip("netns", "add", space)
+    try:
+        _ip("link", "add", near, "type", "veth", "peer", "name", far, "netns", space)
+        _ip("addr", "add", f"{HERE}/30", "dev", near)
+        _ip("link", "set", near, "up")
+        _ip("-n", space, "addr", "add", f"{THERE}/30", "dev", far)
+        _ip("-n", space, "link", "set", far, "up")
+        yield space
+    finally:
+        _ip("netns", "del", space)
+
+
+def _skulkctl(space: str, home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["ip", "netns", "exec", space, sys.executable, "-m", "skulkctl", *arguments],
+        env=daemon_environ(home),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def test_another_machine_needs_the_secret_and_gets_in_with_it(
+    daemon: StartDaemon, other_machine: str, tmp_path: Path
+) -> None:
+    node = daemon(listen="0.0.0.0:0")
+    endpoint = f"{HERE}:{node.port}"
+    assert "cluster.secret" in node.said(), "a node that others reach says where the secret is"
+    guest = tmp_path / "guest"
+    guest.mkdir()
+
+    refused = _skulkctl(other_machine, guest, "nodes", "--endpoint", endpoint)
+    assert refused.returncode == 4, refused.stderr
+    assert "--token-file" in refused.stderr
+
+    open_to_all = _skulkctl(other_machine, guest, "api", "GET", "/healthz", "--endpoint", endpoint)
+    assert json.loads(open_to_all.stdout) == {"status": "ok"}
+
+    secret = guest / "copied.secret"
+    secret.write_text((node.home / "cluster.secret").read_text())
+    secret.chmod(0o600)
+    added = _skulkctl(
+        other_machine, guest, "context", "add", "lab", endpoint,
+        "--token-file", str(secret), "--use",
+    )  # fmt: skip
+    assert added.returncode == 0, added.stderr
+    listed = _skulkctl(other_machine, guest, "nodes", "-o", "json")
+    assert listed.returncode == 0, listed.stderr
+    assert json.loads(listed.stdout)["items"][0]["id"] == node.node_id
+
+    secret.write_text("x" * 40)
+    wrong = _skulkctl(other_machine, guest, "nodes")
+    assert wrong.returncode == 4, wrong.stderr
+    assert (node.home / "cluster.secret").read_text().strip() not in node.said()
