@@ -1,0 +1,104 @@
+"""An mlx-lm model directory is checked and taken into the models directory.
+
+Runs in a child process because it may copy many gigabytes.
+"""
+
+import os
+import shutil
+from pathlib import Path
+
+from skulkd.store.building import build_model, refuse_existing, require_space
+from skulkd.store.card_from_config import card_from_config
+from skulkd.store.errors import BrokenModelError, FileAccessError, UnsupportedModelError
+from skulkd.store.model_directory import ModelDirectory, inspect_directory
+from skulkd.store.model_documents import write_card, write_index
+from skulkd.store.model_ids import check_model_id, directory_name
+from skulkd.store.progress import Progress, Report, no_report
+
+# Data only: no program comes into the models directory.
+_DOCUMENTS = frozenset({".json", ".jinja", ".txt", ".model", ".tiktoken"})
+_CHUNK_BYTES = 8 * 1024**2
+
+
+def import_directory(
+    source: Path,
+    models: Path,
+    model_id: str,
+    *,
+    replace: bool = False,
+    report: Report = no_report,
+) -> Path:
+    """Import `source` as `model_id` and return its directory.
+
+    Weights on the same disk are hard-linked, otherwise copied. Raises StoreError; nothing is
+    left behind then.
+    """
+    check_model_id(model_id)
+    found = _check(source)
+    card = card_from_config(model_id, found.config, found.weight_bytes, found.chat_template)
+    refuse_existing(models, model_id, replace=replace)
+    target = models / directory_name(model_id)
+    try:
+        models.mkdir(parents=True, exist_ok=True)
+        if target.exists() and target.samefile(source):
+            raise BrokenModelError(f"{source} already is the directory of {model_id}")
+        weights = sorted(set(found.weight_map.values()))
+        with build_model(models, model_id, replace=replace) as directory:
+            if not _link_all(source, directory, weights):
+                require_space(models, found.weight_bytes)
+                _copy_all(source, directory, weights, report)
+            _copy_documents(source, directory)
+            if not found.has_index:
+                write_index(directory, found.weight_map, found.weight_bytes)
+            write_card(directory, card)
+            # The source may have changed under our hands.
+            inspect_directory(directory)
+    except OSError as error:
+        raise FileAccessError.of(error, source) from error
+    report(Progress("copy", found.weight_bytes, found.weight_bytes, target.name))
+    return target
+
+
+def _check(source: Path) -> ModelDirectory:
+    if not source.is_dir():
+        raise BrokenModelError(f"{source} is not a directory")
+    try:
+        found = inspect_directory(source)
+    except BrokenModelError as error:
+        raise BrokenModelError(f"{source} cannot be imported: {error.message}") from error
+    if found.config.get("model_file") is not None:
+        raise UnsupportedModelError("the model needs a program of its own (model_file)")
+    return found
+
+
+def _link_all(source: Path, directory: Path, names: list[str]) -> bool:
+    """Hard-link every file; false, with nothing linked, when one is on another disk."""
+    try:
+        for name in names:
+            # Downloaded models often are links into a cache.
+            os.link((source / name).resolve(), directory / name)
+    except OSError:
+        for name in names:
+            (directory / name).unlink(missing_ok=True)
+        return False
+    return True
+
+
+def _copy_all(source: Path, directory: Path, names: list[str], report: Report) -> None:
+    total = sum((source / name).stat().st_size for name in names)
+    done = 0
+    for name in names:
+        with (source / name).open("rb") as old, (directory / name).open("xb") as new:
+            while chunk := old.read(_CHUNK_BYTES):
+                report(Progress("copy", done, total, name))
+                new.write(chunk)
+                done += len(chunk)
+            new.flush()
+            os.fsync(new.fileno())
+
+
+def _copy_documents(source: Path, directory: Path) -> None:
+    for file in source.iterdir():
+        wanted = file.suffix in _DOCUMENTS and not file.name.startswith(".")
+        if wanted and file.is_file():
+            shutil.copyfile(file, directory / file.name)

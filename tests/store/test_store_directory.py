@@ -1,0 +1,137 @@
+"""Directories in the form of mlx-lm are taken into the models directory."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from skulkd.settings.paths import Paths
+from skulkd.store.cards import load_cards
+from skulkd.store.directory_import import import_directory
+from skulkd.store.errors import (
+    BrokenModelError,
+    ModelExistsError,
+    StoreError,
+    UnsupportedModelError,
+)
+from skulkd.store.library import ModelLibrary
+from skulkd.store.progress import Progress
+
+WEIGHTS = "model.safetensors"
+SHARED_MEMORY = Path("/dev/shm")
+
+
+def test_a_directory_becomes_a_model_with_a_card(paths: Paths, tiny: Path) -> None:
+    (tiny / "card.toml").unlink()
+    path = import_directory(tiny, paths.models, "org/copy")
+    assert ModelLibrary(paths, {}).find("org/copy") == path
+    card = load_cards(paths).require("org/copy")
+    assert (card.n_layers, card.storage_size.in_bytes) == (8, (tiny / WEIGHTS).stat().st_size)
+
+
+def test_weights_on_the_same_disk_are_linked_and_documents_copied(paths: Paths, tiny: Path) -> None:
+    path = import_directory(tiny, paths.models, "org/copy")
+    assert (path / WEIGHTS).samefile(tiny / WEIGHTS)
+    assert not (path / "config.json").samefile(tiny / "config.json")
+
+
+@pytest.fixture
+def other_disk(tmp_path: Path) -> Iterator[Path]:
+    if not SHARED_MEMORY.is_dir() or SHARED_MEMORY.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("there is no second file system here")
+    with tempfile.TemporaryDirectory(dir=SHARED_MEMORY) as folder:
+        yield Path(folder)
+
+
+def test_weights_on_another_disk_are_copied_with_progress(other_disk: Path, tiny: Path) -> None:
+    seen: list[Progress] = []
+    path = import_directory(tiny, other_disk, "org/copy", report=seen.append)
+    assert (path / WEIGHTS).read_bytes() == (tiny / WEIGHTS).read_bytes()
+    assert (seen[0].phase, seen[0].item, seen[0].done_bytes) == ("copy", WEIGHTS, 0)
+    assert seen[-1].done_bytes == seen[-1].total_bytes == (tiny / WEIGHTS).stat().st_size
+
+
+def test_a_source_that_changes_while_it_is_copied_is_refused(other_disk: Path, tiny: Path) -> None:
+    def interfere(_progress: Progress) -> None:
+        (tiny / "tokenizer.json").unlink(missing_ok=True)
+
+    with pytest.raises(BrokenModelError, match="no tokenizer"):
+        import_directory(tiny, other_disk, "org/copy", report=interfere)
+    assert list(other_disk.iterdir()) == []
+
+
+def test_links_into_a_cache_are_followed(paths: Paths, tiny: Path) -> None:
+    blob = tiny.parent / "blob"
+    (tiny / WEIGHTS).rename(blob)
+    (tiny / WEIGHTS).symlink_to(blob)
+    path = import_directory(tiny, paths.models, "org/copy")
+    assert not (path / WEIGHTS).is_symlink()
+    assert (path / WEIGHTS).samefile(blob)
+
+
+def test_a_missing_index_is_made_from_the_headers(paths: Paths, tiny: Path) -> None:
+    index = json.loads((tiny / "model.safetensors.index.json").read_text())
+    (tiny / "model.safetensors.index.json").unlink()
+    path = import_directory(tiny, paths.models, "org/copy")
+    made = json.loads((path / "model.safetensors.index.json").read_text())
+    assert made["weight_map"] == index["weight_map"]
+
+
+def test_programs_and_hidden_files_stay_outside(paths: Paths, tiny: Path) -> None:
+    (tiny / "modeling.py").write_text("raise SystemExit")
+    (tiny / ".secret.json").write_text("{}")
+    (tiny / "chat_template.jinja").write_text("{{ tools }}")
+    path = import_directory(tiny, paths.models, "org/copy")
+    names = {file.name for file in path.iterdir()}
+    assert "chat_template.jinja" in names
+    assert not names & {"modeling.py", ".secret.json"}
+    assert load_cards(paths).require("org/copy").tooling is not None
+
+
+def _set_config(directory: Path, **changes: object) -> None:
+    file = directory / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
+
+
+def test_a_truncated_file_is_refused_and_nothing_stays(paths: Paths, tiny: Path) -> None:
+    (tiny / WEIGHTS).write_bytes((tiny / WEIGHTS).read_bytes()[:-7])
+    with pytest.raises(BrokenModelError, match=r"cannot be imported: model\.safetensors is t"):
+        import_directory(tiny, paths.models, "org/copy")
+    assert not paths.models.exists()
+
+
+def test_a_model_that_wants_to_run_a_program_is_refused(paths: Paths, tiny: Path) -> None:
+    _set_config(tiny, model_file="model.py")
+    with pytest.raises(UnsupportedModelError, match="model_file"):
+        import_directory(tiny, paths.models, "org/copy")
+
+
+def test_a_configuration_without_sizes_is_refused(paths: Paths, tiny: Path) -> None:
+    _set_config(tiny, num_hidden_layers=None)
+    with pytest.raises(BrokenModelError, match="num_hidden_layers is missing"):
+        import_directory(tiny, paths.models, "org/copy")
+
+
+def test_a_path_that_is_no_directory_is_refused(paths: Paths, tmp_path: Path) -> None:
+    with pytest.raises(BrokenModelError, match="is not a directory"):
+        import_directory(tmp_path / "gone", paths.models, "org/copy")
+
+
+def test_a_taken_id_is_refused_unless_it_is_to_be_replaced(paths: Paths, tiny: Path) -> None:
+    import_directory(tiny, paths.models, "org/copy")
+    with pytest.raises(ModelExistsError):
+        import_directory(tiny, paths.models, "org/copy")
+    _set_config(tiny, max_position_embeddings=99)
+    import_directory(tiny, paths.models, "org/copy", replace=True)
+    assert load_cards(paths).require("org/copy").context_length == 99
+
+
+def test_a_model_cannot_replace_itself(paths: Paths, tiny: Path) -> None:
+    path = import_directory(tiny, paths.models, "org/copy")
+    with pytest.raises(StoreError, match="already is the directory"):
+        import_directory(path, paths.models, "org/copy", replace=True)
+    assert ModelLibrary(paths, {}).find("org/copy") == path
