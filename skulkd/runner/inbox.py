@@ -1,0 +1,60 @@
+"""The way in: one thread reads messages from the pipe and puts them in order for the main one.
+
+The end of the pipe means that the supervisor is gone.
+"""
+
+import queue
+import threading
+from collections.abc import Callable
+
+from skulkd.runner.framing import FrameError, FrameReader
+from skulkd.runner.protocol import Ack, Cancel, Configure, ProtocolError, RunTask, decode_to_runner
+
+
+class Inbox:
+    """Acknowledgements do not queue: they go to `on_ack` at once, from the reading thread."""
+
+    def __init__(
+        self,
+        fd: int,
+        *,
+        on_ack: Callable[[int], None],
+        on_end: Callable[[], None],
+        on_broken: Callable[[str], None],
+    ) -> None:
+        self._reader = FrameReader(fd)
+        self._on_ack = on_ack
+        self._on_end = on_end
+        self._on_broken = on_broken
+        self._messages: queue.SimpleQueue[Configure | RunTask | Cancel] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="inbox", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def wait(self) -> Configure | RunTask | Cancel:
+        """The next message, however long it takes: an idle runner sleeps here."""
+        return self._messages.get()
+
+    def arrived(self) -> list[Configure | RunTask | Cancel]:
+        """What is here now, without waiting."""
+        messages: list[Configure | RunTask | Cancel] = []
+        while not self._messages.empty():
+            messages.append(self._messages.get_nowait())
+        return messages
+
+    def _run(self) -> None:
+        try:
+            while frames := self._reader.read():
+                for frame in frames:
+                    message = decode_to_runner(frame)
+                    if isinstance(message, Ack):
+                        self._on_ack(message.sequence)
+                    else:
+                        self._messages.put(message)
+        except (FrameError, ProtocolError) as error:
+            self._on_broken(str(error))
+        except OSError:
+            self._on_end()
+        else:
+            self._on_end()

@@ -1,0 +1,194 @@
+"""Phases of a runner: entries for the flight recorder, and the phase that shows now.
+
+Knows no MLX: memory readings, the clock and the way out are given to it.
+"""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Protocol
+
+from skulkd.runner.protocol import Phase
+from skulkd.wire.base import Attributes, format_offset
+from skulkd.wire.diagnostics import (
+    MlxMemorySnapshot,
+    RunnerDiagnosticContext,
+    RunnerFlightRecorderEntry,
+    RunnerPhase,
+)
+from skulkd.wire.ids import CommandId, TaskId
+
+# Marks on top of whatever goes on: they never become the visible phase.
+_MARKS: frozenset[RunnerPhase] = frozenset({"cancel_requested", "cancel_observed"})
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The task and command that an entry belongs to."""
+
+    task_id: TaskId | None = None
+    command_id: CommandId | None = None
+
+
+NOBODY = Owner()
+
+
+class Outlet(Protocol):
+    """Where entries go. `offer` may drop, `deliver` waits a bounded time for the receipt."""
+
+    def offer(self, phase: Phase) -> None: ...
+
+    def deliver(self, phase: Phase) -> bool: ...
+
+
+@dataclass(eq=False, slots=True)
+class Span:
+    """Something entered and not yet left."""
+
+    phase: RunnerPhase
+    detail: str | None
+    owner: Owner
+    attrs: Mapping[str, object]
+    with_memory: bool
+
+
+@dataclass
+class PhaseRecorder:
+    """Makes entries. Threads may share it; nothing in here waits for the pipe.
+
+    Spans may overlap without nesting: requests join and leave between steps. The span entered
+    last and still open is the one that shows; leaving it shows the one before again.
+    """
+
+    context: RunnerDiagnosticContext
+    outlet: Outlet
+    read_memory: Callable[[], MlxMemorySnapshot | None]
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    _open: list[Span] = field(default_factory=list)
+    _base: Span = field(default_factory=lambda: Span("created", None, NOBODY, {}, False))
+    _sequence: int = 0
+    _lock: threading.RLock = field(default_factory=threading.RLock)
+
+    @property
+    def visible(self) -> Span:
+        """What goes on now: the newest open span, else the last point."""
+        return self._open[-1] if self._open else self._base
+
+    def point(
+        self,
+        phase: RunnerPhase,
+        event: str,
+        detail: str | None = None,
+        *,
+        owner: Owner = NOBODY,
+        memory: bool = False,
+        **attrs: object,
+    ) -> None:
+        """Something that happened at one moment. Moves the phase only outside every span."""
+        with self._lock:
+            if phase not in _MARKS:
+                self._base = Span(phase, detail, owner, attrs, memory)
+            self._offer(Span(phase, detail, owner, attrs, memory), event)
+
+    def enter(
+        self,
+        phase: RunnerPhase,
+        detail: str | None = None,
+        *,
+        owner: Owner = NOBODY,
+        memory: bool = False,
+        **attrs: object,
+    ) -> Span:
+        """Open a span; `leave` closes it."""
+        span = Span(phase, detail, owner, attrs, memory)
+        with self._lock:
+            self._open.append(span)
+            self._offer(span, "enter")
+        return span
+
+    def leave(self, span: Span) -> None:
+        with self._lock:
+            self._open.remove(span)
+            self._offer(span, "exit")
+
+    def abandon(self, span: Span) -> None:
+        """Close a span whose work was called off: no exit entry, as nothing was completed."""
+        with self._lock:
+            self._open.remove(span)
+
+    @contextmanager
+    def inside(
+        self,
+        phase: RunnerPhase,
+        detail: str | None = None,
+        *,
+        owner: Owner = NOBODY,
+        memory: bool = False,
+        **attrs: object,
+    ) -> Iterator[None]:
+        """A span around a block; an exception is recorded instead of the exit, then goes on."""
+        span = self.enter(phase, detail, owner=owner, memory=memory, **attrs)
+        try:
+            yield
+        except Exception as error:
+            with self._lock:
+                self._open.remove(span)
+                failure = Span("error", f"{type(error).__name__}: {error}", owner, {}, True)
+                self._offer(failure, "exception")
+            raise
+        self.leave(span)
+
+    def breadcrumb(
+        self, event: str, detail: str, *, phase: RunnerPhase | None = None, **attrs: object
+    ) -> bool:
+        """An entry before a deliberate exit: waits, bounded, until the supervisor has it.
+
+        Takes no memory reading, because the accelerator may be what is stuck.
+        """
+        with self._lock:
+            self._sequence += 1
+            shown = self.visible
+            span = Span(phase or shown.phase, detail, shown.owner, attrs, False)
+            message = self._message(span, event, sequence=self._sequence)
+        return self.outlet.deliver(message)
+
+    def _offer(self, span: Span, event: str) -> None:
+        self.outlet.offer(self._message(span, event))
+
+    def _message(self, span: Span, event: str, sequence: int | None = None) -> Phase:
+        shown = self.visible
+        return Phase(
+            entry=RunnerFlightRecorderEntry(
+                at=format_offset(self.now()),
+                phase=span.phase,
+                event=event,
+                detail=span.detail,
+                attrs=plain_attributes(span.attrs),
+                context=self.context,
+                task_id=span.owner.task_id,
+                command_id=span.owner.command_id,
+                mlx_memory=self.read_memory() if span.with_memory else None,
+            ),
+            phase=shown.phase,
+            detail=shown.detail,
+            task_id=shown.owner.task_id,
+            command_id=shown.owner.command_id,
+            sequence=sequence,
+        )
+
+
+def plain_attributes(attrs: Mapping[str, object]) -> Attributes:
+    """Attributes as the recorder keeps them: scalars as they are, lists as texts, no None."""
+    plain: Attributes = {}
+    for name, value in attrs.items():
+        if value is None:
+            continue
+        if isinstance(value, str | bool | int | float):
+            plain[name] = value
+        elif isinstance(value, list | tuple):
+            plain[name] = [str(item) for item in value]
+        else:
+            plain[name] = str(value)
+    return plain

@@ -1,0 +1,232 @@
+"""Messages between a supervisor and its runner. Imports no MLX, so the daemon may use it.
+
+One message is one frame (`framing.py`) with JSON `{"ClassName": {fields}}` in it.
+"""
+
+import asyncio
+from typing import Annotated, Any
+
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, TypeAdapter, ValidationError
+
+from skulkd.runner.framing import FrameError, pack, read_frame
+from skulkd.wire import tasks
+from skulkd.wire.base import CamelModel, TaggedModel, VariantUnion
+from skulkd.wire.chat import (
+    FinishReason,
+    GenerationStats,
+    LogprobsContentItem,
+    ToolCallItem,
+    Usage,
+)
+from skulkd.wire.diagnostics import RunnerFlightRecorderEntry, RunnerPhase
+from skulkd.wire.ids import CommandId, InstanceId, NodeId, RunnerId, TaskId
+from skulkd.wire.instances import Host
+from skulkd.wire.runners import RunnerStatus
+from skulkd.wire.shards import ShardMetadata
+
+DEFAULT_WARMUP_DEADLINE_S = 300.0
+DEFAULT_EVAL_DEADLINE_S = 60.0
+DEFAULT_CONNECT_DEADLINE_S = 120.0
+DEFAULT_LAYER_DEADLINE_S = 300.0
+
+
+class RunnerOptions(CamelModel):
+    """How this runner serves. The supervisor fills it from the settings."""
+
+    max_concurrent: PositiveInt = Field(default=8, description="Sequences decoded together.")
+    prefill_step: PositiveInt | None = Field(
+        default=None, description="Prompt tokens per step; null: chosen by measured speed."
+    )
+    prefix_cache_bytes: NonNegativeInt = Field(default=1 << 30, description="0 turns it off.")
+    context_token_limit: PositiveInt | None = Field(
+        default=None, description="Prompt and answer; null: what the model's config allows."
+    )
+    default_max_tokens: PositiveInt = Field(default=4096, description="When a request has none.")
+    trust_remote_code: bool = Field(
+        default=False, description="Whether Python files in the model directory may run."
+    )
+    connect_deadline_s: PositiveFloat = DEFAULT_CONNECT_DEADLINE_S
+    layer_deadline_s: PositiveFloat = Field(
+        default=DEFAULT_LAYER_DEADLINE_S, description="Longest time to read one layer."
+    )
+    warmup_deadline_s: PositiveFloat = DEFAULT_WARMUP_DEADLINE_S
+    eval_deadline_s: PositiveFloat = Field(
+        default=DEFAULT_EVAL_DEADLINE_S, description="Longest time for one step of generation."
+    )
+
+
+class GenerationOptions(CamelModel):
+    """What a request asks for and the task's parameters have no field for."""
+
+    prompt: str | None = Field(default=None, description="Raw text; no chat template is used.")
+    n: PositiveInt = 1
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    logit_bias: dict[str, float] | None = Field(default=None, description="By token id.")
+    response_format: dict[str, Any] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+
+
+# --- supervisor to runner ---
+
+
+class Configure(TaggedModel):
+    """First message, once: who the runner is and what it will hold."""
+
+    node_id: NodeId
+    runner_id: RunnerId
+    instance_id: InstanceId
+    model_path: str
+    shard: ShardMetadata
+    options: RunnerOptions = Field(default_factory=RunnerOptions)
+    group: list[Host] | None = Field(
+        default=None, description="Address of every rank, in rank order; null for one rank."
+    )
+
+
+class RunTask(TaggedModel):
+    task: tasks.Task
+    generation: GenerationOptions | None = None
+
+
+class Cancel(TaggedModel):
+    task_id: TaskId
+
+
+class Ack(TaggedModel):
+    """The phase entry with this sequence is in the flight recorder."""
+
+    sequence: int
+
+
+# --- runner to supervisor ---
+
+
+class Status(TaggedModel):
+    status: RunnerStatus
+
+
+class TaskAcknowledged(TaggedModel):
+    task_id: TaskId
+
+
+class TaskStatus(TaggedModel):
+    """`error_type` is `invalid_request_error` for what no retry will cure."""
+
+    task_id: TaskId
+    status: tasks.TaskStatus
+    error_type: str | None = None
+    error_message: str | None = None
+
+
+class OutputItem(CamelModel):
+    """What one step added to one choice."""
+
+    choice: int = 0
+    text: str = ""
+    reasoning: str = ""
+    tool_calls: list[ToolCallItem] | None = None
+    tokens: int = Field(default=0, description="Tokens that this item stands for.")
+    logprobs: list[LogprobsContentItem] | None = None
+    finish_reason: FinishReason | None = None
+
+
+class Output(TaggedModel):
+    """`usage` and `stats` come once, with the last items of the task."""
+
+    task_id: TaskId
+    items: list[OutputItem] = Field(default_factory=list)
+    usage: Usage | None = None
+    stats: GenerationStats | None = None
+
+
+class PrefillProgress(TaggedModel):
+    """`processed` counts tokens found in the prefix cache too."""
+
+    task_id: TaskId
+    processed: int
+    total: int
+
+
+class Phase(TaggedModel):
+    """One recorder entry, and the phase the runner is in after it.
+
+    They differ after an exit: the entry names what was left, the rest what goes on outside it.
+    """
+
+    entry: RunnerFlightRecorderEntry
+    phase: RunnerPhase
+    detail: str | None = None
+    task_id: TaskId | None = None
+    command_id: CommandId | None = None
+    sequence: int | None = Field(default=None, description="Set: answer with Ack.")
+    dropped: int = Field(default=0, description="Entries lost so far because the pipe was full.")
+
+
+ToRunner = Configure | RunTask | Cancel | Ack
+FromRunner = Status | TaskAcknowledged | TaskStatus | Output | PrefillProgress | Phase
+_TO_RUNNER: TypeAdapter[ToRunner] = TypeAdapter(Annotated[ToRunner, VariantUnion()])
+_FROM_RUNNER: TypeAdapter[FromRunner] = TypeAdapter(Annotated[FromRunner, VariantUnion()])
+
+
+class ProtocolError(Exception):
+    """A frame whose content is no message of this protocol."""
+
+
+def encode(message: ToRunner | FromRunner) -> bytes:
+    """The message as a frame. Raises FrameError when it does not fit one."""
+    return pack(message.model_dump_json(exclude_defaults=True).encode())
+
+
+def decode_to_runner(frame: bytes) -> ToRunner:
+    """Raises ProtocolError."""
+    try:
+        return _TO_RUNNER.validate_json(frame)
+    except ValidationError as error:
+        raise ProtocolError(_first_problem(error)) from error
+
+
+def decode_from_runner(frame: bytes) -> FromRunner:
+    """Raises ProtocolError."""
+    try:
+        return _FROM_RUNNER.validate_json(frame)
+    except ValidationError as error:
+        raise ProtocolError(_first_problem(error)) from error
+
+
+async def read_from_runner(reader: asyncio.StreamReader) -> FromRunner | None:
+    """The next message, None at a clean end. Raises FrameError and ProtocolError."""
+    frame = await read_frame(reader)
+    return None if frame is None else decode_from_runner(frame)
+
+
+def _first_problem(error: ValidationError) -> str:
+    first = error.errors(include_input=False, include_url=False)[0]
+    where = ".".join(str(part) for part in first["loc"])
+    return f"{where}: {first['msg']}" if where else first["msg"]
+
+
+__all__ = [
+    "Ack",
+    "Cancel",
+    "Configure",
+    "FrameError",
+    "FromRunner",
+    "GenerationOptions",
+    "Output",
+    "OutputItem",
+    "Phase",
+    "PrefillProgress",
+    "ProtocolError",
+    "RunTask",
+    "RunnerOptions",
+    "Status",
+    "TaskAcknowledged",
+    "TaskStatus",
+    "ToRunner",
+    "decode_from_runner",
+    "decode_to_runner",
+    "encode",
+    "read_from_runner",
+]
