@@ -7,6 +7,7 @@ from pydantic import Field
 
 from skulkd.wire.base import SnakeModel
 from skulkd.wire.cards import ReasoningEffort
+from skulkd.wire.ids import ModelId
 
 
 class ReasoningCapabilitySection(SnakeModel):
@@ -83,3 +84,12 @@ class ModelListModel(SnakeModel):
 class ModelList(SnakeModel):
     object: Literal["list"] = "list"
     data: list[ModelListModel]
+
+
+class AddCustomModelParams(SnakeModel):
+    model_id: ModelId
+
+
+class DeleteCustomModelResponse(SnakeModel):
+    message: str
+    model_id: ModelId

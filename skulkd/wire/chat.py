@@ -61,6 +61,9 @@ class ChatCompletionRequest(SnakeModel):
     logprobs: bool | None = None
     top_logprobs: int | None = None
     max_tokens: int | None = None
+    max_completion_tokens: int | None = Field(
+        default=None, description="Newer name of max_tokens; wins when both are given."
+    )
     n: int | None = None
     presence_penalty: float | None = None
     response_format: dict[str, Any] | None = None

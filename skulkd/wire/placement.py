@@ -29,6 +29,9 @@ class CreateInstanceResponse(SnakeModel):
     message: str
     command_id: CommandId
     model_card: ModelCard
+    instance_id: InstanceId | None = Field(
+        default=None, description="The new instance; null from a node that does not tell."
+    )
 
 
 class DeleteInstanceResponse(SnakeModel):

@@ -1,0 +1,33 @@
+"""Options of the worker from the settings of the node."""
+
+from importlib.metadata import PackageNotFoundError, version
+
+from skulkd.runner.protocol import RunnerOptions
+from skulkd.wire.config import RuntimeSection
+from skulkd.worker.options import WorkerOptions
+
+_MIB = 1024**2
+
+
+def worker_options(runtime: RuntimeSection) -> WorkerOptions:
+    runner = RunnerOptions(
+        max_concurrent=runtime.max_concurrent_requests,
+        prefix_cache_bytes=runtime.prefix_cache_mib * _MIB,
+        default_max_tokens=runtime.max_output_tokens,
+        warmup_deadline_s=runtime.warmup_deadline_seconds,
+    )
+    return WorkerOptions(
+        runner=runner,
+        queue_limit=runtime.queue,
+        blas=runtime.blas,
+        # The other builds of MLX compute on an accelerator.
+        accelerated=not _is_installed("mlx-cpu"),
+    )
+
+
+def _is_installed(distribution: str) -> bool:
+    try:
+        version(distribution)
+    except PackageNotFoundError:
+        return False
+    return True

@@ -1,0 +1,143 @@
+"""What a runner prints: read from its pipe by a thread and kept in files that rotate.
+
+A full or slow disk costs log lines or holds back that one runner, never the daemon.
+"""
+
+import asyncio
+import logging
+import os
+import re
+import threading
+from pathlib import Path
+
+from skulkd.worker.options import LogLimits
+
+_log = logging.getLogger(__name__)
+_READ_BYTES = 64 * 1024
+_TAIL_BYTES = 4096
+_NAME = re.compile(r"(runner-.+?\.log)(\.\d+)?")
+
+
+class RotatingFile:
+    """`name.log`, then `name.log.1` and so on for older parts."""
+
+    def __init__(self, path: Path, limits: LogLimits) -> None:
+        self._path = path
+        self._limits = limits
+        self._fd = self._open()
+        self._size = os.fstat(self._fd).st_size
+
+    def write(self, data: bytes) -> None:
+        """Raises OSError; the file is then as it was."""
+        if self._size and self._size + len(data) > self._limits.max_bytes:
+            self._rotate()
+        self._size += os.write(self._fd, data)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+    def _open(self) -> int:
+        return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def _rotate(self) -> None:
+        for number in range(self._limits.files - 1, 0, -1):
+            older = self._part(number - 1)
+            if older.exists():
+                older.replace(self._part(number))
+        if self._limits.files == 1:
+            self._path.unlink(missing_ok=True)
+        fd = self._open()
+        os.close(self._fd)
+        self._fd, self._size = fd, 0
+
+    def _part(self, number: int) -> Path:
+        return self._path if number == 0 else self._path.with_name(f"{self._path.name}.{number}")
+
+
+class LogPump:
+    """Copies a pipe into a file until the last writer is gone. Owns both."""
+
+    def __init__(self, fd: int, path: Path, limits: LogLimits) -> None:
+        self._fd = fd
+        self._path = path
+        self._limits = limits
+        self._tail = b""
+        self._loop = asyncio.get_running_loop()
+        self._finished = asyncio.Event()
+        self._thread = threading.Thread(target=self._run, name=f"log-{path.stem}", daemon=True)
+        self._thread.start()
+
+    @property
+    def last_line(self) -> str | None:
+        """The last line that is not empty."""
+        lines = self._tail.decode("utf-8", "replace").split("\n")
+        return next((text for line in reversed(lines) if (text := line.strip())), None)
+
+    async def finished(self, timeout_s: float) -> bool:
+        """Wait until everything printed is in the file. False when time ran out."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._finished.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def _run(self) -> None:
+        file = self._open()
+        try:
+            while data := os.read(self._fd, _READ_BYTES):
+                self._tail = (self._tail + data)[-_TAIL_BYTES:]
+                if file is not None and not self._kept(file, data):
+                    file.close()
+                    file = None
+        finally:
+            os.close(self._fd)
+            if file is not None:
+                file.close()
+            self._tell_finished()
+
+    def _open(self) -> RotatingFile | None:
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            return RotatingFile(self._path, self._limits)
+        except OSError as error:
+            _log.warning("a runner's output is not kept: %s: %s", self._path, error.strerror)
+            return None
+
+    def _kept(self, file: RotatingFile, data: bytes) -> bool:
+        try:
+            file.write(data)
+        except OSError as error:
+            _log.warning("a runner's output is no longer kept: %s: %s", self._path, error.strerror)
+            return False
+        return True
+
+    def _tell_finished(self) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._finished.set)
+        except RuntimeError:
+            # The loop is closed, so nobody waits.
+            _log.debug("the daemon ended before its runner's output did")
+
+
+def log_path(directory: Path, runner_id: str) -> Path:
+    """Where the output of this runner goes; the id may come from anywhere."""
+    return directory / f"runner-{re.sub(r'[^A-Za-z0-9_-]', '_', runner_id)[:64]}.log"
+
+
+def prune_logs(directory: Path, limits: LogLimits) -> None:
+    """Delete the logs of the runners that ran longest ago. Blocking."""
+    newest: dict[str, float] = {}
+    parts: dict[str, list[Path]] = {}
+    try:
+        for path in directory.iterdir():
+            if found := _NAME.fullmatch(path.name):
+                parts.setdefault(found[1], []).append(path)
+                newest[found[1]] = max(newest.get(found[1], 0.0), path.stat().st_mtime)
+        for name in sorted(newest, key=newest.__getitem__, reverse=True)[limits.runners :]:
+            for path in parts[name]:
+                path.unlink(missing_ok=True)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        _log.warning("old runner logs cannot be deleted: %s", error)

@@ -1,0 +1,107 @@
+"""A place for one runner: its record, its crashes and the process it has at the moment."""
+
+import asyncio
+from collections.abc import Callable
+
+from skulkd.wire.events import Event
+from skulkd.wire.ids import NodeId, RunnerId
+from skulkd.wire.instances import Instance
+from skulkd.wire.runners import RunnerFailed, RunnerReady, RunnerRunning, RunnerStatus
+from skulkd.worker.causes import Ending
+from skulkd.worker.crash_window import CrashWindow
+from skulkd.worker.desk import TaskDesk
+from skulkd.worker.options import CrashPolicy
+from skulkd.worker.plan import LocalRunner, Stage
+from skulkd.worker.record import Identity, RunnerRecord
+from skulkd.worker.supervisor import Supervisor
+from skulkd.worker.task_stream import RUNNER_CRASHED, TaskEnded
+
+
+class Slot:
+    """Exists from the first start until the instance is gone, over any number of processes."""
+
+    def __init__(
+        self,
+        node_id: NodeId,
+        instance: Instance,
+        runner_id: RunnerId,
+        policy: CrashPolicy,
+        publish: Callable[[Event], None],
+        clock: Callable[[], float],
+    ) -> None:
+        shard = instance.shard_assignments.runner_to_shard[runner_id]
+        self._clock = clock
+        self.instance = instance
+        self.record = RunnerRecord(Identity(node_id, instance.instance_id, runner_id, shard), clock)
+        self.desk = TaskDesk(self.record, publish, clock)
+        self.crashes = CrashWindow(policy, clock)
+        self.supervisor: Supervisor | None = None
+        self.job: asyncio.Task[None] | None = None
+        self.published: RunnerStatus | None = None
+        self.stopping = False
+        self.given_up = False
+        self._ending: Ending | None = None
+        self._restart_at = 0.0
+
+    @property
+    def runner_id(self) -> RunnerId:
+        return self.record.identity.runner_id
+
+    @property
+    def serving(self) -> Supervisor | None:
+        """Who takes requests, None while nobody does."""
+        ready = isinstance(self.record.status, RunnerReady | RunnerRunning)
+        return self.supervisor if ready and not self.stopping else None
+
+    def starting(self, job: asyncio.Task[None]) -> None:
+        self.job = job
+        self._ending = None
+
+    def ended(self, ending: Ending) -> None:
+        """The process is gone, or never came to be."""
+        self.desk.close(TaskEnded("Failed", RUNNER_CRASHED, ending.summary))
+        self.supervisor = self.job = None
+        self._ending = ending
+        if not self.stopping:
+            self.crashes.record()
+            self._restart_at = self._clock() + self.crashes.delay_s
+            self.record.set_status(RunnerFailed(error_message=ending.reason))
+
+    def give_up(self, why: str) -> None:
+        """Say so where everybody looks."""
+        self.given_up = True
+        reason = "" if self._ending is None else f"{self._ending.reason}. "
+        message = f"{reason}Not started again: {why}; delete the instance and place it again"
+        self.record.set_status(RunnerFailed(error_message=message))
+
+    def retry(self) -> None:
+        """An operator wants another try, now."""
+        self.crashes.close()
+        self.given_up = False
+        self._restart_at = self._clock()
+        if self._ending is not None:
+            self._ending = Ending(self._ending.cause, restart_helps=True)
+
+    def for_plan(self) -> LocalRunner:
+        ending = self._ending
+        book = self.record.book
+        return LocalRunner(
+            instance_id=self.instance.instance_id,
+            stage=self._stage(),
+            status=self.record.status,
+            asked=frozenset() if self.supervisor is None else frozenset(self.supervisor.asked),
+            uncancelled=frozenset(
+                entry.task.task_id for entry in book.open if entry.cancelled_at is None
+            ),
+            restart_helps=ending is None or ending.restart_helps,
+            circuit_open=self.crashes.open,
+            restart_at=self._restart_at,
+            given_up=self.given_up,
+        )
+
+    def _stage(self) -> Stage:
+        if self.stopping:
+            return "stopping"
+        if self._ending is not None:
+            return "down"
+        return "up" if self.record.reported and self.supervisor is not None else "starting"

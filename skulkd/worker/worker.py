@@ -1,0 +1,299 @@
+"""The worker of a node: carries out the plan, takes requests, tells what its runners do.
+
+Its loop waits for nothing but the next change or the next due moment; everything slow runs
+beside it in a task with limits.
+"""
+
+import asyncio
+import logging
+import math
+import os
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
+from pathlib import Path
+from typing import assert_never
+from uuid import uuid4
+
+from skulkd.runner.protocol import GenerationOptions
+from skulkd.wire.diagnostics import RunnerSupervisorDiagnostics, TaskCancelStatus
+from skulkd.wire.events import Event, RunnerStatusUpdated
+from skulkd.wire.ids import InstanceId, NodeId, RunnerId, TaskId
+from skulkd.wire.runners import RunnerShutdown
+from skulkd.wire.state import State
+from skulkd.wire.tasks import LoadModel, StartWarmup, TextGeneration
+from skulkd.worker.blas import BlasChoice
+from skulkd.worker.causes import Ending, not_started
+from skulkd.worker.launching import CannotLaunch, Launcher, Library
+from skulkd.worker.options import StopSteps, WorkerOptions
+from skulkd.worker.plan import (
+    Action,
+    CancelTask,
+    GiveUp,
+    Load,
+    Local,
+    StartRunner,
+    StopRunner,
+    WarmUp,
+    next_look,
+    plan,
+)
+from skulkd.worker.process import Spawn, spawn_runner
+from skulkd.worker.refusals import NoSuchInstance, NoSuchTask, NotReady, QueueFull
+from skulkd.worker.slot import Slot
+from skulkd.worker.supervisor import Duty, Supervisor
+from skulkd.worker.task_stream import INSTANCE_DELETED, NODE_STOPPING, TaskEnded, TaskStream
+
+_log = logging.getLogger(__name__)
+_LONGEST_PAUSE_S = 1.0
+# Changes that come faster than this are looked at together: a flood costs one look.
+_BREATH_S = 0.01
+_LAST_STEPS_S = 10.0
+_DELETED = TaskEnded("Cancelled", INSTANCE_DELETED, "cancelled because the instance was deleted")
+_STOPPED = TaskEnded("Failed", NODE_STOPPING, "the node stopped before it finished; ask again")
+
+
+class Worker:
+    """`run` it beside the node, `notify` it of changes of the state, `stop` it before leaving."""
+
+    def __init__(
+        self,
+        *,
+        node_id: NodeId,
+        state: Callable[[], State],
+        publish: Callable[[Event], None],
+        library: Library,
+        log_dir: Path,
+        options: WorkerOptions | None = None,
+        spawn: Spawn = spawn_runner,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        self._node_id = node_id
+        self._state = state
+        self._publish = publish
+        self._options = options or WorkerOptions()
+        self._spawn = spawn
+        self._launcher = Launcher(
+            node_id, library, log_dir, self._options, os.environ if environ is None else environ
+        )
+        self._slots: dict[RunnerId, Slot] = {}
+        self._jobs: set[asyncio.Task[None]] = set()
+        self._wake = asyncio.Event()
+        self._stopping = False
+
+    # --- for the node ---
+
+    async def run(self) -> None:
+        """Make this machine match the state, until `stop`."""
+        while not self._stopping:
+            self._wake.clear()
+            due = self._look()
+            await self._pause(due)
+
+    def notify(self) -> None:
+        """The state has changed."""
+        self._wake.set()
+
+    async def stop(self, steps: StopSteps | None = None) -> None:
+        """End every runner; all are gone and reaped, or killed and given up, when it returns."""
+        self._stopping = True
+        self._wake.set()
+        slots = tuple(self._slots.values())
+        await asyncio.gather(
+            *(self._stop_slot(slot, steps or self._options.stop, _STOPPED) for slot in slots)
+        )
+        self._publish_statuses(self._state())
+        self._slots.clear()
+
+    def retry(self, instance_id: InstanceId) -> None:
+        """An operator wants a runner that was given up to be started again."""
+        self._slot(instance_id).retry()
+        self._wake.set()
+
+    # --- for requests ---
+
+    async def submit(self, task: TextGeneration, generation: GenerationOptions) -> TaskStream:
+        """Hand a request to the runner of its instance. Raises WorkerRefusal, at once."""
+        slot = self._slot(task.instance_id)
+        supervisor = slot.serving
+        if supervisor is None or self._stopping:
+            raise NotReady(task.instance_id, slot.record.status)
+        places = self._options.runner.max_concurrent
+        waiting = max(0, slot.desk.requests - places)
+        if waiting >= self._options.queue_limit and slot.desk.requests >= places:
+            after_s = math.ceil(slot.desk.mean_s * (waiting + 1) / places)
+            raise QueueFull(task.instance_id, waiting, min(max(after_s, 1), 60))
+        cancel = partial(self._cancel, task.task_id)
+        stream = TaskStream(task.task_id, self._options.stream_bytes, cancel)
+        supervisor.submit(task, generation, stream)
+        return stream
+
+    def cancel(self, task_id: TaskId) -> TaskCancelStatus:
+        """Ask for the end of a request. Raises NoSuchTask."""
+        status = self._cancel(task_id)
+        if status is None:
+            raise NoSuchTask(task_id)
+        return status
+
+    # --- for diagnostics ---
+
+    def diagnostics(self) -> list[RunnerSupervisorDiagnostics]:
+        """One record for each runner, alive or not."""
+        return [slot.record.diagnostics() for slot in self._slots.values()]
+
+    def runner_pids(self) -> frozenset[int]:
+        """Processes of ours that run now."""
+        records = [slot.record for slot in self._slots.values()]
+        return frozenset(record.pid for record in records if record.alive and record.pid)
+
+    @property
+    def blas(self) -> BlasChoice | None:
+        """What runners are started with; None until the first was."""
+        return self._launcher.blas
+
+    # --- the loop ---
+
+    def _look(self) -> float | None:
+        """Do everything that can be done now; when to look again at the latest."""
+        state = self._state()
+        local = Local(
+            self._node_id,
+            time.monotonic(),
+            {runner_id: slot.for_plan() for runner_id, slot in self._slots.items()},
+        )
+        for action in plan(state, local):
+            self._carry_out(action)
+        self._publish_statuses(state)
+        return next_look(local)
+
+    async def _pause(self, due: float | None) -> None:
+        limit_s = _LONGEST_PAUSE_S
+        if due is not None:
+            limit_s = min(max(due - time.monotonic(), 0.0), limit_s)
+        await asyncio.sleep(_BREATH_S)
+        try:
+            async with asyncio.timeout(limit_s):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+
+    def _carry_out(self, action: Action) -> None:
+        match action:
+            case StartRunner():
+                self._start(action)
+            case Load() | WarmUp():
+                self._ask(action)
+            case StopRunner():
+                self._begin(self._retire(self._slots[action.runner_id]))
+            case GiveUp():
+                self._slots[action.runner_id].give_up(action.why)
+                _log.error("runner %s is not started again: %s", action.runner_id, action.why)
+            case CancelTask():
+                self._cancel(action.task_id)
+            case _ as unreachable:
+                assert_never(unreachable)
+
+    def _publish_statuses(self, state: State) -> None:
+        for slot in self._slots.values():
+            status = slot.record.status
+            if status != slot.published and slot.instance.instance_id in state.instances:
+                slot.published = status
+                self._publish(RunnerStatusUpdated(runner_id=slot.runner_id, runner_status=status))
+
+    # --- actions ---
+
+    def _start(self, action: StartRunner) -> None:
+        slot = self._slots.get(action.runner_id)
+        if slot is None:
+            slot = self._slots[action.runner_id] = self._new_slot(action)
+        slot.starting(self._begin(self._live(slot)))
+
+    def _new_slot(self, action: StartRunner) -> Slot:
+        return Slot(
+            self._node_id,
+            action.instance,
+            action.runner_id,
+            self._options.crashes,
+            self._publish,
+            time.monotonic,
+        )
+
+    async def _live(self, slot: Slot) -> None:
+        """One process, from the search for its model to its end."""
+        try:
+            ending = await self._supervise(slot)
+        except asyncio.CancelledError:
+            slot.ended(Ending("interrupted", restart_helps=True))
+            raise
+        except Exception as error:  # noqa: BLE001 - root of the task: it fails this runner alone
+            _log.exception("the supervisor of runner %s failed", slot.runner_id)
+            ending = Ending(f"supervisor failed: {type(error).__name__}", restart_helps=False)
+        slot.ended(ending)
+        if not slot.stopping:
+            _log.warning("runner %s: %s", slot.runner_id, ending.reason)
+        if not self._stopping:
+            # At once: whoever reads of the failure must not find the state still ready.
+            self._look()
+            self._wake.set()
+
+    async def _supervise(self, slot: Slot) -> Ending:
+        try:
+            configure, launch = await self._launcher.prepare(slot.instance, slot.runner_id)
+        except CannotLaunch as error:
+            return not_started(str(error), restart_helps=error.later)
+        duty = Duty(configure, launch, slot.record, slot.desk, self._options)
+        slot.supervisor = Supervisor(duty, self._spawn, self._wake.set)
+        return await slot.supervisor.run()
+
+    def _ask(self, action: Load | WarmUp) -> None:
+        slot = self._slots[action.runner_id]
+        kind = LoadModel if isinstance(action, Load) else StartWarmup
+        task = kind(task_id=TaskId(str(uuid4())), instance_id=slot.instance.instance_id)
+        try:
+            if slot.supervisor is not None:
+                slot.supervisor.ask(task)
+        except NotReady as refusal:
+            # Its pipe is closed, so its end is on the way.
+            _log.debug("runner %s was not asked: %s", slot.runner_id, refusal)
+
+    async def _retire(self, slot: Slot) -> None:
+        """The instance is gone."""
+        await self._stop_slot(slot, self._options.stop, _DELETED)
+        self._slots.pop(slot.runner_id, None)
+
+    async def _stop_slot(self, slot: Slot, steps: StopSteps, leaving: TaskEnded) -> None:
+        slot.stopping = True
+        job, supervisor = slot.job, slot.supervisor
+        if supervisor is not None and not supervisor.spawning:
+            await supervisor.stop(steps, leaving)
+        elif job is not None:
+            job.cancel()  # there is no process yet
+        if job is not None:
+            _, late = await asyncio.wait({job}, timeout=_LAST_STEPS_S)
+            if late:
+                _log.error("the supervisor of runner %s does not end", slot.runner_id)
+                job.cancel()
+        slot.record.set_status(RunnerShutdown())
+
+    def _begin(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        job = asyncio.create_task(work)
+        self._jobs.add(job)
+        job.add_done_callback(self._jobs.discard)
+        return job
+
+    # --- finding ---
+
+    def _slot(self, instance_id: InstanceId) -> Slot:
+        for slot in self._slots.values():
+            if slot.instance.instance_id == instance_id:
+                return slot
+        raise NoSuchInstance(instance_id)
+
+    def _cancel(self, task_id: TaskId) -> TaskCancelStatus | None:
+        for slot in self._slots.values():
+            status = slot.record.book.cancel(task_id)
+            if status == "cancel_requested" and slot.supervisor is not None:
+                slot.supervisor.cancel(task_id)
+            if status is not None:
+                return status
+        return None

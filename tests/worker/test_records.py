@@ -1,0 +1,248 @@
+"""The record of a runner: task book, recorder, milestones and status, with clocks of our own."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from skulkd.runner import protocol
+from skulkd.wire.base import Memory
+from skulkd.wire.diagnostics import MlxMemorySnapshot, RunnerFlightRecorderEntry, RunnerPhase
+from skulkd.wire.ids import TaskId
+from skulkd.wire.runners import RunnerFailed, RunnerIdle, RunnerLoading, RunnerReady, RunnerRunning
+from skulkd.wire.tasks import TaskStatus
+from skulkd.worker.flight_recorder import ENTRIES, MAX_ENTRY_BYTES
+from skulkd.worker.milestones import SIZES
+from skulkd.worker.record import Identity, RunnerRecord
+from skulkd.worker.task_book import REMEMBERED, TaskBook
+from tests.worker.rig import NODE, a_request, an_instance
+
+INSTANCE = an_instance()
+RUNNER, SHARD = next(iter(INSTANCE.shard_assignments.runner_to_shard.items()))
+
+
+class Time:
+    """Monotonic and wall clock that move together."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def clock(self) -> float:
+        return self.seconds
+
+    def now(self) -> datetime:
+        return datetime(2026, 1, 2, tzinfo=UTC) + timedelta(seconds=self.seconds)
+
+
+@pytest.fixture
+def time() -> Time:
+    return Time()
+
+
+@pytest.fixture
+def record(time: Time) -> RunnerRecord:
+    return RunnerRecord(Identity(NODE, INSTANCE.instance_id, RUNNER, SHARD), time.clock, time.now)
+
+
+def a_phase(record: RunnerRecord, phase: RunnerPhase, event: str = "enter", **more: Any) -> Any:
+    memory = more.pop("memory", None)
+    visible: RunnerPhase = more.pop("visible", phase)
+    entry = RunnerFlightRecorderEntry(
+        at=record.stamp(), phase=phase, event=event, context=record.context, mlx_memory=memory
+    )
+    return protocol.Phase(entry=entry, phase=visible, **more)
+
+
+# Task book
+
+
+def book_with(*statuses: TaskStatus) -> tuple[TaskBook, TaskId]:
+    book = TaskBook(lambda: 7.0)
+    task = a_request(INSTANCE.instance_id, "x")
+    book.send(task)
+    for status in statuses:
+        book.report(task.task_id, status)
+    return book, task.task_id
+
+
+def test_a_task_is_pending_until_it_is_acknowledged() -> None:
+    book, task_id = book_with()
+    assert book.pending_ids == [task_id]
+    assert book.acknowledge(task_id)
+    assert not book.acknowledge(task_id)
+    assert book.pending_ids == []
+    assert [entry.task.task_id for entry in book.open] == [task_id]
+
+
+@pytest.mark.parametrize(
+    ("status", "completed", "cancelled"),
+    [("Complete", 1, False), ("Failed", 0, False), ("TimedOut", 0, False), ("Cancelled", 0, True)],
+)
+def test_an_ended_task_is_counted_once(status: TaskStatus, completed: int, cancelled: bool) -> None:
+    book, task_id = book_with("Running", status)
+    assert book.open == ()
+    assert book.report(task_id, status) is None
+    assert book.completed_count == completed
+    assert (task_id in book.cancelled_ids) is cancelled
+
+
+def test_a_task_in_progress_shows_its_status_of_now() -> None:
+    book, task_id = book_with("Running")
+    (shown,) = book.in_progress(RUNNER, SHARD.model_card.model_id)
+    assert (shown.task_id, shown.task_status) == (task_id, "Running")
+
+
+def test_ids_do_not_pile_up() -> None:
+    book = TaskBook(lambda: 0.0)
+    for _ in range(REMEMBERED + 10):
+        task = a_request(INSTANCE.instance_id, "x")
+        book.send(task)
+        book.cancel(task.task_id)
+        book.report(task.task_id, "Cancelled")
+    assert len(book.cancelled_ids) == REMEMBERED
+    assert book.cancel(task.task_id) == "already_cancelled"
+
+
+def test_what_is_open_when_the_runner_goes_ends_with_it() -> None:
+    book, task_id = book_with()
+    assert [entry.task.task_id for entry in book.close("Failed")] == [task_id]
+    assert book.open == ()
+    assert book.cancel(task_id) == "already_completed"
+
+
+# Status
+
+
+def test_the_time_in_a_status_begins_with_its_kind(record: RunnerRecord, time: Time) -> None:
+    record.set_status(RunnerLoading(layers_loaded=1, total_layers=8))
+    time.seconds = 10
+    record.set_status(RunnerLoading(layers_loaded=2, total_layers=8))
+    shown = record.diagnostics()
+    assert shown.seconds_in_status == 10
+    assert shown.status_since == "2026-01-02T00:00:00.000000+00:00"
+
+
+def test_a_failure_that_we_conclude_resets_the_time(record: RunnerRecord, time: Time) -> None:
+    record.set_status(RunnerReady())
+    time.seconds = 100
+    record.set_status(RunnerFailed(error_message="gone"))
+    time.seconds = 101
+    shown = record.diagnostics()
+    assert shown.status_kind == "RunnerFailed"
+    assert shown.seconds_in_status == 1
+    assert shown.status_since == "2026-01-02T00:01:40.000000+00:00"
+
+
+def test_a_new_process_starts_with_a_clean_slate_and_the_old_record(
+    record: RunnerRecord, time: Time
+) -> None:
+    record.started(11)
+    record.heard(a_phase(record, "decode_stream"), 100)
+    record.ended(-9)
+    assert (record.diagnostics().process_alive, record.diagnostics().exit_code) == (False, -9)
+    record.starting()
+    shown = record.diagnostics()
+    assert (shown.pid, shown.exit_code, shown.phase) == (None, None, "created")
+    assert shown.status_kind == "RunnerIdle"
+    assert [entry.phase for entry in shown.flight_recorder] == ["decode_stream"]
+
+
+# Phases
+
+
+def test_the_phase_is_the_one_that_goes_on_and_its_time_begins_with_its_name(
+    record: RunnerRecord, time: Time
+) -> None:
+    record.heard(a_phase(record, "decode_stream"), 100)
+    time.seconds = 5
+    record.heard(a_phase(record, "parser", "exit", visible="decode_stream", detail="batch"), 100)
+    shown = record.diagnostics()
+    assert (shown.phase, shown.phase_detail) == ("decode_stream", "batch")
+    assert shown.seconds_in_phase == 5
+    assert shown.phase_started_at == "2026-01-02T00:00:00.000000+00:00"
+    assert shown.last_progress_at == "2026-01-02T00:00:05.000000+00:00"
+
+
+def test_the_active_task_is_cleared_with_its_end(record: RunnerRecord) -> None:
+    task = a_request(INSTANCE.instance_id, "x")
+    record.sent(task)
+    record.heard(
+        a_phase(record, "decode_stream", task_id=task.task_id, command_id=task.command_id), 100
+    )
+    shown = record.diagnostics()
+    assert (shown.active_task_id, shown.active_command_id) == (task.task_id, task.command_id)
+    record.book.report(task.task_id, "Complete")
+    shown = record.diagnostics()
+    assert (shown.active_task_id, shown.active_command_id) == (None, None)
+
+
+def test_the_last_memory_reading_stays(record: RunnerRecord) -> None:
+    memory = MlxMemorySnapshot(generated_at="x", active=Memory.of(5), source="mlx.core")
+    record.heard(a_phase(record, "load_model", memory=memory), 100)
+    record.heard(a_phase(record, "warmup"), 100)
+    assert record.diagnostics().last_mlx_memory == memory
+
+
+def test_the_recorder_keeps_the_last_entries(record: RunnerRecord) -> None:
+    for number in range(ENTRIES + 5):
+        record.heard(a_phase(record, "decode_stream", f"step {number}"), 100)
+    entries = record.diagnostics().flight_recorder
+    assert [entry.event for entry in entries] == [f"step {n}" for n in range(5, ENTRIES + 5)]
+
+
+def test_an_entry_of_absurd_size_is_counted_and_not_kept(record: RunnerRecord) -> None:
+    record.heard(a_phase(record, "decode_stream"), MAX_ENTRY_BYTES + 1)
+    assert record.recorder.dropped == 1
+    assert record.diagnostics().flight_recorder == []
+
+
+def test_a_cancel_is_on_record_and_does_not_hide_the_phase(record: RunnerRecord) -> None:
+    task = a_request(INSTANCE.instance_id, "x")
+    record.sent(task)
+    record.heard(a_phase(record, "prefill_stream"), 100)
+    record.cancelling(task.task_id)
+    shown = record.diagnostics()
+    assert shown.phase == "prefill_stream"
+    last = shown.flight_recorder[-1]
+    assert (last.phase, last.event) == ("cancel_requested", "supervisor_cancel_requested")
+    assert (last.task_id, last.command_id) == (task.task_id, task.command_id)
+
+
+# Milestones
+
+
+def test_tokens_and_tasks_do_not_push_out_how_the_runner_came_here(record: RunnerRecord) -> None:
+    record.starting()
+    record.started(11)
+    for _ in range(200):
+        task = a_request(INSTANCE.instance_id, "x")
+        record.sent(task)
+        record.set_status(RunnerRunning())
+        for _ in range(3):
+            record.heard(protocol.Output(task_id=task.task_id), 100)
+            record.heard(a_phase(record, "decode_stream"), 100)
+        record.set_status(RunnerReady())
+        record.book.report(task.task_id, "Complete")
+    shown = record.diagnostics().milestones
+    names = [milestone.name for milestone in shown]
+    assert names[:4] == [
+        "supervisor_created",
+        "process_start_requested",
+        "process_started",
+        "task_sent",
+    ]
+    assert len(shown) <= sum(SIZES.values()) == 32
+    assert shown[2].detail == "pid=11"
+
+
+def test_events_are_named_as_clients_of_the_reference_know_them(
+    record: RunnerRecord, time: Time
+) -> None:
+    assert record.diagnostics().last_event_type is None
+    time.seconds = 3
+    record.heard(protocol.Status(status=RunnerIdle()), 10)
+    shown = record.diagnostics()
+    assert shown.last_event_type == "RunnerStatusUpdated"
+    assert shown.last_event_received_at == "2026-01-02T00:00:03.000000+00:00"
