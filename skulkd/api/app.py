@@ -1,0 +1,100 @@
+"""The aiohttp application: families of routes, the entry before them, the services behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+from aiohttp import web
+from pydantic import TypeAdapter
+
+from skulkd.api import (
+    admin,
+    bench,
+    cancel,
+    completions,
+    config,
+    diagnostics,
+    events,
+    health,
+    identity,
+    instances,
+    models,
+    openai_chat,
+    reference,
+    runner_cancel,
+    state,
+)
+from skulkd.api.bodies import parse_body, parse_query, read_body
+from skulkd.api.middleware import make_entry
+from skulkd.api.protocol import ENTRY
+from skulkd.api.reference import REFERENCE, Reference
+from skulkd.api.routes import Route, RouteTable
+from skulkd.api.services import SERVICES, Services, services
+
+# A literal path must come before a pattern that would swallow it.
+FAMILIES: tuple[RouteTable, ...] = (
+    identity.routes,
+    state.routes,
+    config.routes,
+    instances.routes,
+    models.routes,
+    openai_chat.routes,
+    completions.routes,
+    bench.routes,
+    cancel.routes,
+    runner_cancel.routes,
+    diagnostics.routes,
+    events.routes,
+    admin.routes,
+    health.routes,
+    reference.routes,
+)
+
+Bound = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def all_routes(families: Iterable[RouteTable] = FAMILIES) -> tuple[Route, ...]:
+    """Every route, in registration order."""
+    return tuple(route for family in families for route in family)
+
+
+def build_app(node: Services, families: Iterable[RouteTable] = FAMILIES) -> web.Application:
+    """An application that answers for this node."""
+    routes = all_routes(families)
+    app = web.Application()
+    app[SERVICES] = node
+    app[REFERENCE] = Reference(routes, node.identity.version)
+    literals: dict[tuple[str, str], Bound] = {}
+    for route in routes:
+        bound = _bind(route)
+        app.router.add_route(
+            route.method, route.path, bound, expect_handler=_leave_continue_to_reader
+        )
+        if "{" not in route.path:
+            literals[route.method, route.path] = bound
+    app[ENTRY] = make_entry(node.access, node.lifecycle, node.metrics, literals)
+    return app
+
+
+def _bind(route: Route) -> Bound:
+    """The handler, with its declared query and body validated first."""
+    if route.query is None and route.body is None:
+        return route.handler
+    query_model = route.query
+    body_adapter: TypeAdapter[Any] | None = None if route.body is None else TypeAdapter(route.body)
+
+    async def bound(request: web.Request) -> web.StreamResponse:
+        arguments: dict[str, Any] = {}
+        if query_model is not None:
+            arguments["query"] = parse_query(request.query, query_model)
+        if body_adapter is not None:
+            raw = await read_body(request, services(request).settings.max_body_bytes)
+            arguments["body"] = parse_body(raw, request.content_type, body_adapter)
+        return await route.handler(request, **arguments)
+
+    return bound
+
+
+async def _leave_continue_to_reader(_request: web.Request) -> None:
+    return None

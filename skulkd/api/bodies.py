@@ -1,0 +1,111 @@
+"""Reading what a client sent: size and time limits, JSON, and validation to typed values.
+
+Knows no route; raises `ApiError` and `InvalidRequest`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from aiohttp import web
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from skulkd.api.errors import ApiError, InvalidRequest
+
+BODY_DEADLINE_S = 10.0
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+async def read_body(
+    request: web.Request, limit: int, *, deadline_s: float = BODY_DEADLINE_S
+) -> bytes:
+    """The whole body, refused as soon as it is known to be too large or too slow."""
+    if request.content_length is not None and request.content_length > limit:
+        raise _too_large(limit)
+    await _invite(request)
+    body = bytearray()
+    try:
+        async with asyncio.timeout(deadline_s):
+            while chunk := await request.content.readany():
+                body += chunk
+                if len(body) > limit:
+                    raise _too_large(limit)
+    except TimeoutError:
+        raise ApiError(
+            408, f"the request body did not arrive within {deadline_s:g} s", headers=_CLOSE
+        ) from None
+    except web.RequestPayloadError as error:
+        raise ApiError(400, f"the request body is broken: {error}", headers=_CLOSE) from error
+    return bytes(body)
+
+
+def parse_body(raw: bytes, content_type: str, adapter: TypeAdapter[Any]) -> Any:
+    """A typed value from a JSON body; the errors a strict reader of the schema would raise."""
+    if not raw:
+        raise InvalidRequest(
+            [{"type": "missing", "loc": ["body"], "msg": "Field required", "input": None}]
+        )
+    if not is_json(content_type):
+        raise InvalidRequest(
+            [
+                {
+                    "type": "model_attributes_type",
+                    "loc": ["body"],
+                    "msg": "Input should be a valid dictionary or object to extract fields from",
+                    "input": raw.decode("utf-8", "replace"),
+                }
+            ]
+        )
+    try:
+        return adapter.validate_json(raw)
+    except ValidationError as error:
+        raise InvalidRequest([_located(item, "body") for item in _items(error)]) from error
+
+
+def parse_query(query: Mapping[str, str], model: type[Model]) -> Model:
+    """The query as its model; values arrive as text, so numbers and booleans are read from it."""
+    try:
+        return model.model_validate(dict(query), strict=False)
+    except ValidationError as error:
+        raise InvalidRequest([_located(item, "query") for item in _items(error)]) from error
+
+
+def is_json(content_type: str) -> bool:
+    """Whether a media type (without parameters) says JSON."""
+    kind, _, subtype = content_type.partition("/")
+    return kind == "application" and (subtype == "json" or subtype.endswith("+json"))
+
+
+_CLOSE = {"Connection": "close"}
+
+
+def _too_large(limit: int) -> ApiError:
+    return ApiError(
+        413, f"the request body is larger than {limit} bytes (api.max_body_mib)", headers=_CLOSE
+    )
+
+
+async def _invite(request: web.Request) -> None:
+    # The router leaves "100 Continue" to us, so that a body too large is never sent.
+    if request.headers.get("Expect", "").lower() == "100-continue":
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        request.writer.output_size = 0
+
+
+def _items(error: ValidationError) -> list[dict[str, Any]]:
+    return [dict(item) for item in error.errors(include_url=False)]
+
+
+def _located(item: dict[str, Any], place: str) -> dict[str, Any]:
+    if item["type"] == "json_invalid":
+        return {
+            "type": "json_invalid",
+            "loc": [place],
+            "msg": "JSON decode error",
+            "input": {},
+            "ctx": {"error": str(item.get("ctx", {}).get("error", item["msg"]))},
+        }
+    return {**item, "loc": [place, *item["loc"]]}

@@ -1,0 +1,65 @@
+"""Requests that are being answered, by command id, so that they can be cancelled."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from uuid import uuid4
+
+from skulkd.wire.ids import CommandId
+from skulkd.worker.task_stream import TaskStream
+
+
+class Command:
+    """One request, from its arrival to its end."""
+
+    def __init__(self) -> None:
+        self.command_id = CommandId(str(uuid4()))
+        self.cancelled = False
+        self._stream: TaskStream | None = None
+
+    async def attach(self, stream: TaskStream) -> TaskStream:
+        """The answer has a source now."""
+        self._stream = stream
+        if self.cancelled:
+            await stream.aclose()
+        return stream
+
+    async def cancel(self) -> None:
+        """End the answer where it is; its runner drops the task."""
+        self.cancelled = True
+        await self.close()
+
+    async def close(self) -> None:
+        """Nobody reads any more: what has not ended is dropped."""
+        if self._stream is not None:
+            await self._stream.aclose()
+
+
+class Commands:
+    """Those that have no end yet."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, Command] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[Command]:
+        """A command that is over, and its task with it, when the block ends."""
+        command = Command()
+        self._open[command.command_id] = command
+        try:
+            yield command
+        finally:
+            self._open.pop(command.command_id, None)
+            await command.close()
+
+    async def cancel(self, command_id: str) -> bool:
+        """False when it is not known here, has ended, or was cancelled before."""
+        command = self._open.pop(command_id, None)
+        if command is None:
+            return False
+        await command.cancel()
+        return True

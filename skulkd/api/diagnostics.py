@@ -1,0 +1,161 @@
+"""`/v1/diagnostics/…`: what this node and the cluster look like from inside."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from aiohttp import web
+
+from skulkd.api.errors import ApiError
+from skulkd.api.routes import RouteTable
+from skulkd.api.services import Services, services
+from skulkd.api.streams import send
+from skulkd.cluster.telemetry import Readings
+from skulkd.machine.collect import MemoryNow
+from skulkd.machine.redact import redact_text
+from skulkd.machine.warnings import leaked_wired_warning
+from skulkd.observe.placement_view import view_placements
+from skulkd.observe.timeline import side_by_side
+from skulkd.wire.base import format_offset
+from skulkd.wire.diagnostics import (
+    ClusterDiagnostics,
+    ClusterNodeDiagnostics,
+    NodeDiagnostics,
+    NodeResourceDiagnostics,
+    NodeRuntimeDiagnostics,
+)
+from skulkd.wire.machine import NodeIdentity
+from skulkd.wire.timeline import ClusterTimeline
+
+routes = RouteTable("diagnostics")
+UNKNOWN = "Unknown"
+
+
+@routes.get("/v1/diagnostics/node", summary="Everything about this node", answer=NodeDiagnostics)
+async def get_node_diagnostics(request: web.Request) -> web.StreamResponse:
+    bundle = await diagnose(services(request))
+    return await send(request, bundle.model_dump_json().encode())
+
+
+@routes.get(
+    "/v1/diagnostics/cluster",
+    summary="The bundle of every node that can be reached",
+    answer=ClusterDiagnostics,
+)
+async def get_cluster_diagnostics(request: web.Request) -> web.StreamResponse:
+    node = services(request)
+    bundle = await diagnose(node)
+    own = node.identity.node_id
+    body = ClusterDiagnostics(
+        generated_at=_now(),
+        local_node_id=own,
+        master_node_id=own,
+        nodes=[ClusterNodeDiagnostics(node_id=own, ok=True, diagnostics=bundle)],
+    )
+    return await send(request, body.model_dump_json().encode())
+
+
+@routes.get(
+    "/v1/diagnostics/cluster/timeline",
+    summary="Phases of all runners side by side",
+    answer=ClusterTimeline,
+)
+async def get_cluster_timeline(request: web.Request) -> web.StreamResponse:
+    node = services(request)
+    own = node.identity.node_id
+    runners, entries = side_by_side(node.inference.worker.diagnostics())
+    body = ClusterTimeline(
+        generated_at=_now(),
+        local_node_id=own,
+        master_node_id=own,
+        runners=runners,
+        timeline=entries,
+    )
+    return await send(request, body.model_dump_json().encode())
+
+
+@routes.get(
+    "/v1/diagnostics/cluster/{node_id}",
+    summary="The bundle of one node",
+    answer=NodeDiagnostics,
+    errors=(404,),
+)
+async def get_one_node_diagnostics(request: web.Request) -> web.StreamResponse:
+    node = services(request)
+    asked = request.match_info["node_id"]
+    if asked != node.identity.node_id:
+        raise ApiError(404, f"Node diagnostics endpoint not reachable: {asked[:200]}")
+    bundle = await diagnose(node)
+    return await send(request, bundle.model_dump_json().encode())
+
+
+async def diagnose(node: Services) -> NodeDiagnostics:
+    """The bundle of this node; a reading that fails is null, with a warning."""
+    worker = node.inference.worker
+    memory = await node.monitor.read_memory_now()
+    processes, process_warnings = await node.monitor.read_processes(worker.runner_pids())
+    own = node.identity.node_id
+    # State and records of the same moment, or the difference would be a warning.
+    state = node.state.current()
+    supervisors = worker.diagnostics()
+    readings = node.telemetry.of(own)
+    placements, warnings = view_placements(state, supervisors, own, own)
+    alive = any(record.process_alive for record in supervisors)
+    leaked = leaked_wired_warning(memory.wired, runner_alive=alive)
+    gathered = readings.warnings if readings is not None else ()
+    everything = {*warnings, *memory.warnings, *process_warnings, *gathered}
+    if leaked is not None:
+        everything.add(leaked)
+    identity = readings.identity if readings is not None else None
+    return NodeDiagnostics(
+        generated_at=_now(),
+        runtime=_runtime(node, identity),
+        identity=identity,
+        resources=_resources(node, readings, memory),
+        processes=list(processes),
+        supervisor_runners=supervisors,
+        placements=placements,
+        warnings=sorted(everything),
+    )
+
+
+def _runtime(node: Services, identity: NodeIdentity | None) -> NodeRuntimeDiagnostics:
+    settings = node.settings.started
+    logging = settings.config.logging
+    unbuffered = node.settings.sources.environ.get("PYTHONUNBUFFERED", "")
+    own = node.identity.node_id
+    return NodeRuntimeDiagnostics(
+        node_id=own,
+        hostname=node.identity.hostname,
+        friendly_name=node.identity.name,
+        is_master=True,
+        master_node_id=own,
+        cwd=node.identity.cwd,
+        config_path=str(settings.file),
+        config_file_exists=settings.file.exists(),
+        skulk_version=node.identity.version,
+        skulk_commit=UNKNOWN if identity is None else identity.skulk_commit,
+        libp2p_namespace=settings.config.cluster.namespace,
+        python_unbuffered=unbuffered.lower() in {"1", "true"},
+        tracing_enabled=node.replica.state.tracing_enabled,
+        structured_logging_configured=logging.enabled and bool(logging.ingest_url),
+        logging_ingest_url=redact_text(logging.ingest_url) or None,
+    )
+
+
+def _resources(
+    node: Services, readings: Readings | None, memory: MemoryNow
+) -> NodeResourceDiagnostics:
+    own = node.identity.node_id
+    return NodeResourceDiagnostics(
+        gathered_memory=readings.memory if readings is not None else None,
+        current_memory=memory.memory,
+        current_wired=memory.wired,
+        disk=readings.disk if readings is not None else None,
+        system=readings.system if readings is not None else None,
+        network=node.replica.state.node_network.get(own),
+    )
+
+
+def _now() -> str:
+    return format_offset(datetime.now(UTC))

@@ -1,0 +1,209 @@
+"""Finding a runner for a request: the ready instance with least to do, or waiting for one.
+
+Knows the state and the worker, no HTTP but the refusals it raises.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+from uuid import uuid4
+
+from skulkd.api.commands import Command
+from skulkd.api.errors import ApiError
+from skulkd.api.journal import Journal
+from skulkd.api.wanted import Wanted
+from skulkd.runner.protocol import GenerationOptions
+from skulkd.wire.cards import ModelCard
+from skulkd.wire.diagnostics import RunnerSupervisorDiagnostics, TaskCancelStatus
+from skulkd.wire.ids import NodeId, TaskId
+from skulkd.wire.instances import Instance
+from skulkd.wire.runners import RunnerFailed, RunnerReady, RunnerRunning
+from skulkd.wire.state import State
+from skulkd.wire.tasks import TextGeneration
+from skulkd.worker.refusals import NoSuchInstance, NotReady, QueueFull, RequestTooLarge
+from skulkd.worker.task_stream import TaskStream
+
+RETRY_AFTER = "Retry-After"
+_LOOK_AGAIN_S = 0.2
+
+
+class Worker(Protocol):
+    """What the API needs of the worker."""
+
+    async def submit(self, task: TextGeneration, generation: GenerationOptions) -> TaskStream: ...
+
+    def cancel(self, task_id: TaskId) -> TaskCancelStatus: ...
+
+    def diagnostics(self) -> list[RunnerSupervisorDiagnostics]: ...
+
+    def runner_pids(self) -> frozenset[int]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long requests wait for a model that is not ready, and how many of them."""
+
+    ready_s: float = 600.0
+    failed_s: float = 3.0
+    """A runner that is started again after a failure is so within seconds."""
+    waiting_limit: int = 32
+
+
+class Dispatcher:
+    """Hands requests to the worker."""
+
+    def __init__(
+        self,
+        node_id: NodeId,
+        state: Callable[[], State],
+        journal: Journal,
+        worker: Worker,
+        patience: Patience | None = None,
+    ) -> None:
+        self._node_id = node_id
+        self._state = state
+        self._journal = journal
+        self._worker = worker
+        self._patience = patience or Patience()
+        self.waiting = 0
+        """Requests that wait for a model to become ready."""
+
+    def instances_of(self, model: str) -> list[Instance]:
+        """Raises ApiError 404 when the model is not placed."""
+        instances = _instances_of(self._state(), model)
+        if not instances:
+            raise ApiError(404, f"No instance found for model {model[:200]}")
+        return instances
+
+    async def submit(self, command: Command, wanted: Wanted) -> TaskStream | None:
+        """Give the request to a ready instance; None when none is ready yet.
+
+        Raises ApiError: 404 the model is not placed, 413, 429 too many wait already.
+        """
+        instances = self.instances_of(wanted.params.model)
+        full: QueueFull | None = None
+        for instance in least_busy_first(self._state(), instances):
+            try:
+                stream = await self._worker.submit(
+                    self._task(command, wanted, instance), wanted.options
+                )
+            except QueueFull as refusal:
+                full = full or refusal
+            except (NotReady, NoSuchInstance):
+                continue  # the state will say so in a moment
+            except RequestTooLarge as refusal:
+                raise ApiError(413, str(refusal)) from refusal
+            else:
+                return await command.attach(stream)
+        if full is not None:
+            raise _too_many(str(full), full.retry_after_s) from full
+        return None
+
+    def check_waiting_room(self) -> None:
+        """Raises ApiError 429 when too many wait for a model to become ready."""
+        if self.waiting >= self._patience.waiting_limit:
+            raise _too_many(f"{self.waiting} requests wait already for models to become ready", 5)
+
+    async def submit_when_ready(self, command: Command, wanted: Wanted) -> TaskStream | None:
+        """The same, waiting; None only when the command was cancelled meanwhile.
+
+        Raises ApiError also with 503, when no instance becomes ready.
+        """
+        self.check_waiting_room()
+        self.waiting += 1
+        try:
+            async with asyncio.timeout(self._patience.ready_s):
+                return await self._wait(command, wanted)
+        except TimeoutError:
+            message = f"{wanted.params.model} did not become ready in {self._patience.ready_s:g} s"
+            raise ApiError(503, message, headers={RETRY_AFTER: "30"}) from None
+        finally:
+            self.waiting -= 1
+
+    async def _wait(self, command: Command, wanted: Wanted) -> TaskStream | None:
+        failed_at: float | None = None
+        while not command.cancelled:
+            change = self._journal.next_change
+            stream = await self.submit(command, wanted)
+            if stream is not None:
+                return stream
+            reason = failure_of(self._state(), self.instances_of(wanted.params.model))
+            now = time.monotonic()
+            failed_at = None if reason is None else failed_at or now
+            if failed_at is not None and now - failed_at >= self._patience.failed_s:
+                message = f"{wanted.params.model} has failed: {reason}"
+                raise ApiError(503, message, headers={RETRY_AFTER: "30"})
+            await _wait(change)
+        return None
+
+    def _task(self, command: Command, wanted: Wanted, instance: Instance) -> TextGeneration:
+        return TextGeneration(
+            task_id=TaskId(str(uuid4())),
+            instance_id=instance.instance_id,
+            command_id=command.command_id,
+            owner_node=self._node_id,
+            task_params=wanted.params,
+            trace_enabled=self._state().tracing_enabled,
+        )
+
+
+def card_of(instance: Instance) -> ModelCard:
+    """Every shard of an instance carries the same card."""
+    return next(iter(instance.shard_assignments.runner_to_shard.values())).model_card
+
+
+def least_busy_first(state: State, instances: Iterable[Instance]) -> list[Instance]:
+    """Those whose runners all serve, the one with fewest requests first."""
+    requests = [task for task in state.tasks.values() if isinstance(task, TextGeneration)]
+
+    def busy(instance: Instance) -> int:
+        return sum(task.instance_id == instance.instance_id for task in requests)
+
+    ready = [instance for instance in instances if _serves(state, instance)]
+    return sorted(ready, key=busy)
+
+
+def failure_of(state: State, instances: Sequence[Instance]) -> str | None:
+    """Why none of them will become ready by itself; None while one still may."""
+    reasons = [_failure(state, instance) for instance in instances]
+    return reasons[0] if reasons and None not in reasons else None
+
+
+async def _wait(change: asyncio.Event) -> None:
+    # Looking again without a change is for the grace after a failure and for a cancellation.
+    try:
+        async with asyncio.timeout(_LOOK_AGAIN_S):
+            await change.wait()
+    except TimeoutError:
+        return
+
+
+def _instances_of(state: State, model: str) -> list[Instance]:
+    return [
+        instance
+        for instance in state.instances.values()
+        if instance.shard_assignments.model_id == model
+    ]
+
+
+def _serves(state: State, instance: Instance) -> bool:
+    return all(
+        isinstance(state.runners.get(runner_id), RunnerReady | RunnerRunning)
+        for runner_id in instance.shard_assignments.runner_to_shard
+    )
+
+
+def _failure(state: State, instance: Instance) -> str | None:
+    for runner_id in instance.shard_assignments.runner_to_shard:
+        status = state.runners.get(runner_id)
+        if isinstance(status, RunnerFailed):
+            return status.error_message or "the runner gave no reason"
+    return None
+
+
+def _too_many(message: str, retry_after_s: int) -> ApiError:
+    return ApiError(429, message, headers={RETRY_AFTER: str(retry_after_s)})

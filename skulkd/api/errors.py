@@ -1,0 +1,123 @@
+"""The four error bodies of the API, as bytes, and the exceptions that lead to them.
+
+    ApiError              a handler refuses on purpose          -> {"error": {...}}
+    └── ShuttingDown      the daemon is stopping                -> the same, status 503
+    InvalidRequest        a body or query breaks its schema     -> 422 {"detail": [...]}
+
+Unknown routes and methods answer {"detail": "..."}; an uncaught exception is an
+envelope with the request id. This module knows no handler and no request.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+from aiohttp import web
+from pydantic_core import to_json
+
+JSON_TYPE = "application/json"
+NO_HEADERS: Mapping[str, str] = {}
+SERVER = "skulkd"
+INPUT_ECHO_LIMIT = 2048
+
+_OK_HEADERS = {"Content-Type": JSON_TYPE, "Server": SERVER}
+
+# Newer spellings than the standard library of Python 3.11 has.
+_PHRASES = {413: "Content Too Large", 422: "Unprocessable Content"}
+
+
+class ApiError(Exception):
+    """A deliberate refusal: an HTTP status and a sentence for the person who asked."""
+
+    def __init__(
+        self, status: int, message: str, *, headers: Mapping[str, str] = NO_HEADERS
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.headers = headers
+
+
+class ShuttingDown(ApiError):
+    """The daemon is stopping and will not finish this request."""
+
+    def __init__(self) -> None:
+        super().__init__(503, "the daemon is shutting down", headers={"Connection": "close"})
+
+
+class InvalidRequest(Exception):
+    """A body or query that breaks its schema: the items go out as `detail`."""
+
+    def __init__(self, items: Sequence[Mapping[str, Any]]) -> None:
+        super().__init__(f"{len(items)} invalid values in the request")
+        self.items = items
+
+
+def phrase(status: int) -> str:
+    """The reason phrase of a status; `type` of the error envelope."""
+    if status in _PHRASES:
+        return _PHRASES[status]
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return "Unknown"
+
+
+def envelope(status: int, message: str) -> bytes:
+    """The body of a deliberate error."""
+    error = {"message": message, "type": phrase(status), "param": None, "code": status}
+    return _compact({"error": error})
+
+
+def detail_text(text: str) -> bytes:
+    """The body of an unknown route or method."""
+    return _compact({"detail": text})
+
+
+def detail_items(items: Sequence[Mapping[str, Any]]) -> bytes:
+    """The body of a failed validation; long inputs are cut, they are only an echo."""
+    return to_json({"detail": [_printable(item) for item in items]}, inf_nan_mode="null")
+
+
+def answer(status: int, body: bytes, *, headers: Mapping[str, str] = NO_HEADERS) -> web.Response:
+    """A JSON answer from ready bytes."""
+    return web.Response(
+        status=status,
+        reason=phrase(status),
+        body=body,
+        headers={"Content-Type": JSON_TYPE, "Server": SERVER, **headers},
+    )
+
+
+def ok(body: bytes) -> web.Response:
+    """The same for 200, the answer that has to be fast."""
+    return web.Response(body=body, headers=_OK_HEADERS)
+
+
+def refusal(error: ApiError) -> web.Response:
+    """The answer to a deliberate error."""
+    return answer(error.status, envelope(error.status, error.message), headers=error.headers)
+
+
+def _compact(body: dict[str, Any]) -> bytes:
+    # ASCII, because a path may hold half a surrogate pair that UTF-8 cannot carry.
+    return json.dumps(body, ensure_ascii=True, separators=(",", ":")).encode()
+
+
+def _printable(item: Mapping[str, Any]) -> dict[str, Any]:
+    shown = {key: item[key] for key in ("type", "loc", "msg", "input") if key in item}
+    encoded = to_json(shown.get("input"), inf_nan_mode="null", fallback=repr, bytes_mode="utf8")
+    if len(encoded) > INPUT_ECHO_LIMIT:
+        shown["input"] = encoded[:INPUT_ECHO_LIMIT].decode("utf-8", "replace") + "…"
+    else:
+        shown["input"] = json.loads(encoded)
+    if "ctx" in item:
+        shown["ctx"] = {key: _plain(value) for key, value in item["ctx"].items()}
+    return shown
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, str | int | float | bool | None) else str(value)

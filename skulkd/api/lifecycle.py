@@ -1,0 +1,60 @@
+"""Where the daemon is between start and stop, and which requests are open.
+
+The one place that readiness, shutdown and restart are decided; starts nothing itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+
+class Lifecycle:
+    """Readiness by named parts; open requests; the wish to stop or restart."""
+
+    def __init__(self, parts: Iterable[str]) -> None:
+        self._waiting_for: dict[str, str] = dict.fromkeys(parts, "not ready yet")
+        self.open_requests: set[asyncio.Task[Any]] = set()
+        self.stopping = False
+        self.failing_requests = False
+        self.restart_pending = False
+        self.stop_asked = asyncio.Event()
+
+    def mark_ready(self, part: str) -> None:
+        """A part that was awaited, or had failed, works."""
+        self._waiting_for.pop(part, None)
+
+    def mark_failed(self, part: str, reason: str) -> None:
+        """A part does not work; readiness is lost until it is marked ready again."""
+        self._waiting_for[part] = reason
+
+    def why_not_ready(self) -> list[str]:
+        """Empty when the daemon can serve."""
+        if self.stopping:
+            return ["the daemon is shutting down"]
+        return [f"{part}: {reason}" for part, reason in self._waiting_for.items()]
+
+    def ask_restart(self) -> bool:
+        """False when a restart is already on its way."""
+        if self.restart_pending:
+            return False
+        self.restart_pending = True
+        return True
+
+    def ask_stop(self) -> None:
+        """Wake whoever waits to stop the daemon."""
+        self.stop_asked.set()
+
+    async def drain(self, grace_s: float, abort_s: float) -> int:
+        """Let open requests finish; after the grace fail the rest. The number that was failed."""
+        self.stopping = True
+        if self.open_requests:
+            await asyncio.wait(set(self.open_requests), timeout=grace_s)
+        late = set(self.open_requests)
+        self.failing_requests = True
+        for task in late:
+            task.cancel()
+        if late:
+            await asyncio.wait(late, timeout=abort_s)
+        return len(late)

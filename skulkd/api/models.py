@@ -1,0 +1,112 @@
+"""Models that can be placed: `GET /models`, `GET /v1/models`, and cards of the operator's own."""
+
+from __future__ import annotations
+
+import time
+
+from aiohttp import web
+from pydantic import Field
+
+from skulkd.api.errors import ApiError, ok
+from skulkd.api.routes import RouteTable
+from skulkd.api.services import Services, services
+from skulkd.api.streams import send
+from skulkd.store.catalogue import model_entry, model_list
+from skulkd.store.errors import StoreError, UnknownModelError
+from skulkd.wire.base import SnakeModel
+from skulkd.wire.cards import ModelCard
+from skulkd.wire.catalogue import (
+    AddCustomModelParams,
+    DeleteCustomModelResponse,
+    ModelList,
+    ModelListModel,
+)
+from skulkd.wire.downloads import DownloadCompleted
+from skulkd.wire.events import CustomModelCardAdded, CustomModelCardDeleted
+from skulkd.wire.ids import ModelId
+
+routes = RouteTable("models")
+DOWNLOADED = "downloaded"
+_IMAGE_TASKS = frozenset({"TextToImage", "ImageToImage"})
+
+
+class ModelsQuery(SnakeModel):
+    status: str | None = Field(
+        default=None, description='"downloaded" for those whose files some node has.'
+    )
+
+
+@routes.get("/models", summary="The catalogue of models", query=ModelsQuery, answer=ModelList)
+async def get_models(request: web.Request, query: ModelsQuery) -> web.StreamResponse:
+    return await _list(request, query)
+
+
+@routes.get(
+    "/v1/models", summary="The same for OpenAI clients", query=ModelsQuery, answer=ModelList
+)
+async def get_v1_models(request: web.Request, query: ModelsQuery) -> web.StreamResponse:
+    return await _list(request, query)
+
+
+@routes.post(
+    "/models/add",
+    summary="Keep the card of a model as one of the operator's own",
+    body=AddCustomModelParams,
+    answer=ModelListModel,
+    errors=(400,),
+)
+async def post_add_model(request: web.Request, body: AddCustomModelParams) -> web.Response:
+    inference = services(request).inference
+    try:
+        card = (await inference.models.catalogue()).require(body.model_id)
+        entry = await inference.models.keep_card(card)
+    except StoreError as error:
+        hint = (
+            error.hint or f"import its files first: skulkctl model import PATH --id {body.model_id}"
+        )
+        raise ApiError(400, f"Failed to fetch model: {error.message}; {hint}") from error
+    inference.journal.append(CustomModelCardAdded(model_card=entry.card))
+    return ok(model_entry(entry.card, int(time.time())).model_dump_json().encode())
+
+
+@routes.delete(
+    "/models/custom/{model_id:.+}",
+    summary="Delete a card of the operator's own",
+    answer=DeleteCustomModelResponse,
+    errors=(404,),
+)
+async def delete_custom_model(request: web.Request) -> web.Response:
+    inference = services(request).inference
+    model_id = ModelId(request.match_info["model_id"])
+    try:
+        await inference.models.drop_card(model_id)
+    except UnknownModelError as error:
+        raise ApiError(404, error.message) from error
+    inference.journal.append(CustomModelCardDeleted(model_id=model_id))
+    body = DeleteCustomModelResponse(message="Model card deleted", model_id=model_id)
+    return ok(body.model_dump_json().encode())
+
+
+async def _list(request: web.Request, query: ModelsQuery) -> web.StreamResponse:
+    node = services(request)
+    cards = (await node.inference.models.catalogue()).cards
+    if node.settings.sources.environ.get("SKULK_ENABLE_IMAGE_MODELS", "").lower() != "true":
+        cards = [card for card in cards if not _IMAGE_TASKS.intersection(card.tasks)]
+    if query.status == DOWNLOADED:
+        there = await _downloaded(node)
+        cards = [card for card in cards if card.model_id in there]
+    return await send(request, model_list(cards, int(time.time())).model_dump_json().encode())
+
+
+async def _downloaded(node: Services) -> set[ModelId]:
+    here = {model.model_id for model in await node.inference.models.local_models()}
+    return here.union(
+        _card(entry).model_id
+        for entries in node.replica.state.downloads.values()
+        for entry in entries
+        if isinstance(entry, DownloadCompleted)
+    )
+
+
+def _card(entry: DownloadCompleted) -> ModelCard:
+    return entry.shard_metadata.model_card

@@ -1,0 +1,72 @@
+"""Declaring a route next to its handler: one table per family feeds router and OpenAPI.
+
+Knows nothing of what the handlers do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiohttp import web
+from pydantic import BaseModel
+
+from skulkd.api.errors import JSON_TYPE
+
+Handler = Callable[..., Awaitable[web.StreamResponse]]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One method and path with everything that a reader of the API must know.
+
+    `query` and `body` are validated before the handler runs, which gets them as
+    keyword arguments of those names. `answer` is any type pydantic can describe.
+    """
+
+    method: str
+    path: str
+    handler: Handler
+    tag: str
+    summary: str
+    answer: Any
+    query: type[BaseModel] | None = None
+    body: Any = None
+    raw_body: Any = None
+    errors: tuple[int, ...] = ()
+    other_answers: tuple[tuple[int, Any], ...] = ()
+    content_type: str = JSON_TYPE
+    open_to_all: bool = False
+
+
+@dataclass(slots=True)
+class RouteTable:
+    """The routes of one family, in the order they must be registered."""
+
+    tag: str
+    routes: list[Route] = field(default_factory=list)
+
+    def __iter__(self) -> Iterator[Route]:
+        return iter(self.routes)
+
+    def get(self, path: str, **facts: Any) -> Callable[[Handler], Handler]:
+        return self._declare("GET", path, facts)
+
+    def post(self, path: str, **facts: Any) -> Callable[[Handler], Handler]:
+        return self._declare("POST", path, facts)
+
+    def put(self, path: str, **facts: Any) -> Callable[[Handler], Handler]:
+        return self._declare("PUT", path, facts)
+
+    def delete(self, path: str, **facts: Any) -> Callable[[Handler], Handler]:
+        return self._declare("DELETE", path, facts)
+
+    def _declare(
+        self, method: str, path: str, facts: dict[str, Any]
+    ) -> Callable[[Handler], Handler]:
+        def keep(handler: Handler) -> Handler:
+            self.routes.append(Route(method, path, handler, self.tag, **facts))
+            return handler
+
+        return keep

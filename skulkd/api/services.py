@@ -1,0 +1,68 @@
+"""What handlers may use: the parts of the node, handed to them by the composition root.
+
+Handlers get it with `services(request)`; nothing here does any work.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from skulkd.api.auth import Policy
+from skulkd.api.inference import Inference
+from skulkd.api.lifecycle import Lifecycle
+from skulkd.api.metrics import Metrics
+from skulkd.api.protocol import own_app
+from skulkd.api.running_settings import RunningSettings
+from skulkd.cluster.replica import Replica
+from skulkd.cluster.state_view import StateView
+from skulkd.cluster.telemetry import Telemetry
+from skulkd.machine.collect import MachineMonitor
+from skulkd.observe.event_log import EventLog
+from skulkd.wire.ids import NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who this node is; fixed for the life of the process."""
+
+    node_id: NodeId
+    name: str
+    hostname: str
+    version: str
+    cwd: str
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Who may ask, and which paths ignore that or answer while stopping."""
+
+    policy: Policy
+    public_paths: frozenset[str] = frozenset({"/healthz"})
+    open_paths: frozenset[str] = frozenset({"/healthz", "/readyz"})
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """The parts of the node."""
+
+    identity: Identity
+    access: Access
+    settings: RunningSettings
+    monitor: MachineMonitor
+    replica: Replica
+    telemetry: Telemetry
+    state: StateView
+    events: EventLog
+    lifecycle: Lifecycle
+    metrics: Metrics
+    inference: Inference
+
+
+SERVICES: web.AppKey[Services] = web.AppKey("services", Services)
+
+
+def services(request: web.Request) -> Services:
+    """The node that serves this request."""
+    return own_app(request)[SERVICES]

@@ -1,0 +1,76 @@
+"""`GET /state`: replicated state, readings and health merged, as bytes that are kept.
+
+`merge` is pure. `StateView` keeps the bytes until something changes or they are a
+second old, because health depends on age.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+
+from skulkd.cluster.health import node_health, silence_seconds
+from skulkd.cluster.replica import Replica
+from skulkd.cluster.telemetry import Readings, Telemetry
+from skulkd.wire.ids import NodeId
+from skulkd.wire.state import State
+
+MAX_AGE_S = 1.0
+
+
+def merge(state: State, readings: Mapping[NodeId, Readings], now: datetime) -> State:
+    """The state with readings and health of the nodes it knows; others are left out."""
+    last_seen = {
+        node: max(seen, readings[node].seen) if node in readings else seen
+        for node, seen in state.last_seen.items()
+    }
+    known = {node: readings[node] for node in last_seen if node in readings}
+    disks = {node: r.disk for node, r in known.items() if r.disk is not None}
+    return state.model_copy(
+        update={
+            "last_seen": last_seen,
+            "node_memory": {n: r.memory for n, r in known.items() if r.memory is not None},
+            "node_system": {n: r.system for n, r in known.items() if r.system is not None},
+            "node_identities": {n: r.identity for n, r in known.items() if r.identity is not None},
+            "node_disk": disks,
+            "node_health": {
+                node: node_health(
+                    state.downloads.get(node, ()), disks.get(node), silence_seconds(seen, now)
+                )
+                for node, seen in last_seen.items()
+            },
+        }
+    )
+
+
+class StateView:
+    """The answer to `GET /state`, rebuilt only when it would differ."""
+
+    def __init__(
+        self,
+        replica: Replica,
+        telemetry: Telemetry,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._replica = replica
+        self._telemetry = telemetry
+        self._clock = clock
+        self._now = now
+        self._versions = (-1, -1)
+        self._built_at = 0.0
+        self._bytes = b""
+
+    def current(self) -> State:
+        """The merged state at this moment."""
+        return merge(self._replica.state, self._telemetry.all(), self._now())
+
+    def as_bytes(self) -> bytes:
+        """The merged state as JSON, at most a second old and never behind a change."""
+        versions = (self._replica.version, self._telemetry.version)
+        now = self._clock()
+        if versions != self._versions or now - self._built_at >= MAX_AGE_S:
+            self._bytes = self.current().model_dump_json().encode()
+            self._versions, self._built_at = versions, now
+        return self._bytes

@@ -1,0 +1,1 @@
+"""Looking back and looking inside: event log, placement analysis, warnings."""

@@ -1,0 +1,60 @@
+"""The events of this session, newest kept: a bounded ring with absolute positions.
+
+Knows nothing of what the events mean.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+from skulkd.wire.events import Event
+
+CAPACITY = 20_000
+
+
+class EventLog:
+    """Appends for ever, remembers the last events; position counts from the session's start."""
+
+    def __init__(self, capacity: int = CAPACITY) -> None:
+        self._events: deque[Event] = deque(maxlen=capacity)
+        self._appended = 0
+
+    def __len__(self) -> int:
+        """How many events were appended, also those no longer kept."""
+        return self._appended
+
+    @property
+    def first_index(self) -> int:
+        """Position of the oldest event still kept."""
+        return self._appended - len(self._events)
+
+    def append(self, event: Event) -> int:
+        """Its position."""
+        self._events.append(event)
+        self._appended += 1
+        return self._appended - 1
+
+    def between(self, start: int, stop: int) -> list[Event]:
+        """The events at these positions that are still kept."""
+        first = self.first_index
+        positions = range(max(start, first) - first, min(stop, self._appended) - first)
+        return [self._events[position] for position in positions]
+
+
+def json_chunks(log: EventLog, chunk_events: int = 256) -> Iterator[bytes]:
+    """One JSON array in pieces; events that arrive meanwhile are not part of it.
+
+    snake_case inside the tags. A slow reader may lose events that leave the ring, never
+    the form of the array.
+    """
+    end = len(log)
+    index = log.first_index
+    opening = b"["
+    while (index := max(index, log.first_index)) < end:
+        events = log.between(index, min(index + chunk_events, end))
+        index += len(events)
+        texts = [event.model_dump_json(by_alias=False) for event in events]
+        yield opening + ",".join(texts).encode()
+        opening = b","
+    yield b"[]" if opening == b"[" else b"]"

@@ -1,0 +1,102 @@
+"""An API server inside the test's own event loop, with real parts, for routes made by a test."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
+
+from aiohttp import web
+
+from skulkd.api.app import FAMILIES, build_app
+from skulkd.api.auth import Policy, own_names
+from skulkd.api.dispatch import Dispatcher, Worker
+from skulkd.api.inference import Inference, Pace
+from skulkd.api.journal import Journal
+from skulkd.api.lifecycle import Lifecycle
+from skulkd.api.metrics import Metrics
+from skulkd.api.model_shelf import ModelShelf
+from skulkd.api.protocol import protocol_factory
+from skulkd.api.routes import RouteTable
+from skulkd.api.running_settings import RunningSettings, Sources
+from skulkd.api.services import Access, Identity, Services
+from skulkd.cluster.replica import Replica
+from skulkd.cluster.state_view import StateView
+from skulkd.cluster.telemetry import Telemetry
+from skulkd.machine.collect import MachineMonitor
+from skulkd.observe.event_log import EventLog
+from skulkd.settings.paths import find_paths
+from skulkd.store.library import ModelLibrary
+from skulkd.wire.ids import NodeId
+from skulkd.worker.worker import Worker as RealWorker
+
+SECRET = "a-secret-of-the-tests"
+
+
+def some_services(home: Path, flags: dict[str, object] | None = None) -> Services:
+    """A node that has read nothing and knows only itself."""
+    environ = {"SKULK_HOME": str(home), "HOME": str(home)}
+    sources = Sources(find_paths(environ), environ, flags or {}, None, "testhost", home)
+    settings = RunningSettings(sources.load(), sources)
+    api = settings.started.config.api
+    policy = Policy(
+        secret=SECRET,
+        own_names=own_names("testhost"),
+        token_on_loopback=api.token_on_loopback,
+        cors_origins=frozenset(api.cors_origins),
+    )
+    replica, telemetry, events = Replica(), Telemetry(), EventLog()
+    return Services(
+        identity=Identity(NodeId("node-test"), "kite1", "testhost", "0.0.0", str(home)),
+        access=Access(policy),
+        settings=settings,
+        monitor=MachineMonitor(name="kite1", models_dir=home, version="0.0.0"),
+        replica=replica,
+        telemetry=telemetry,
+        state=StateView(replica, telemetry),
+        events=events,
+        lifecycle=Lifecycle(()),
+        metrics=Metrics("0.0.0", dict),
+        inference=some_inference(home, replica, events),
+    )
+
+
+def some_inference(
+    home: Path,
+    replica: Replica,
+    events: EventLog,
+    worker: Worker | None = None,
+    pace: Pace | None = None,
+) -> Inference:
+    """Everything for generation, with a worker that was given or one that nobody runs."""
+    node_id = NodeId("node-test")
+    paths = find_paths({"SKULK_HOME": str(home), "HOME": str(home)})
+    library, journal = ModelLibrary(paths, {}), Journal(events, replica)
+    worker = worker or RealWorker(
+        node_id=node_id,
+        state=lambda: replica.state,
+        publish=journal.append,
+        library=library,
+        log_dir=home,
+    )
+    dispatcher = Dispatcher(node_id, lambda: replica.state, journal, worker)
+    return Inference(worker, journal, ModelShelf(paths, library), dispatcher, pace=pace or Pace())
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    node: Services, *extra: RouteTable, idle_limit_s: float = 20.0
+) -> AsyncIterator[str]:
+    """The URL of a server for this node; the families are the usual ones and those given."""
+    families: Iterable[RouteTable] = (*FAMILIES, *extra)
+    runner = web.AppRunner(build_app(node, families), shutdown_timeout=0.1)
+    await runner.setup()
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(protocol_factory(runner, idle_limit_s), "127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        server.close()
+        await runner.cleanup()
+        node.monitor.close()

@@ -1,0 +1,164 @@
+"""Readiness, background tasks, and clients that do not read their answers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import socket
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import psutil
+import pytest
+from aiohttp import web
+
+from skulkd.api.background import BackgroundTasks
+from skulkd.api.lifecycle import Lifecycle
+from skulkd.api.routes import RouteTable
+from skulkd.api.streams import open_stream, send, write_deadline
+from tests.api.in_process import serving, some_services
+from tests.daemon_process import wait_until
+
+
+def test_a_daemon_is_ready_when_every_part_is() -> None:
+    lifecycle = Lifecycle(("readings", "listener"))
+    lifecycle.mark_ready("listener")
+    assert lifecycle.why_not_ready() == ["readings: not ready yet"]
+    lifecycle.mark_ready("readings")
+    assert lifecycle.why_not_ready() == []
+    lifecycle.mark_failed("readings", "gone")
+    assert lifecycle.why_not_ready() == ["readings: gone"]
+
+
+def test_only_the_first_restart_is_accepted() -> None:
+    lifecycle = Lifecycle(())
+    assert lifecycle.ask_restart()
+    assert not lifecycle.ask_restart()
+
+
+async def test_a_background_task_that_dies_costs_readiness_and_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    node = some_services(tmp_path)
+    background = BackgroundTasks(node.lifecycle)
+
+    async def work() -> None:
+        raise RuntimeError("no more data")
+
+    async with serving(node) as url, aiohttp.ClientSession() as client:
+
+        async def readiness() -> tuple[int, dict[str, Any]]:
+            async with client.get(f"{url}/readyz") as answer:
+                return answer.status, await answer.json()
+
+        assert await readiness() == (200, {"status": "ok"})
+        with caplog.at_level(logging.ERROR):
+            background.start("readings", work())
+            async with asyncio.timeout(20):
+                while (found := await readiness())[0] == 200:
+                    continue
+        status, body = found
+        assert status == 503
+        message = body["error"]["message"]
+    assert "readings" in message
+    assert "no more data" in message
+    assert "'readings' ended unexpectedly" in caplog.text
+
+
+async def test_background_tasks_that_are_stopped_are_not_missed() -> None:
+    lifecycle = Lifecycle(())
+    background = BackgroundTasks(lifecycle)
+    background.start("one", asyncio.sleep(3600))
+    await background.stop()
+    assert lifecycle.why_not_ready() == []
+    assert len(asyncio.all_tasks()) == 1
+
+
+async def test_a_daemon_not_ready_yet_says_what_it_waits_for(tmp_path: Path) -> None:
+    node = some_services(tmp_path)
+    node.lifecycle.mark_failed("readings", "not ready yet")
+    async with serving(node) as url, aiohttp.ClientSession() as client:
+        async with client.get(f"{url}/readyz") as answer:
+            assert answer.status == 503
+            assert "readings: not ready yet" in (await answer.json())["error"]["message"]
+        async with client.get(f"{url}/healthz") as answer:
+            assert answer.status == 200
+
+
+async def test_a_client_that_does_not_read_its_stream_is_dropped(tmp_path: Path) -> None:
+    routes = RouteTable("test")
+    dropped = asyncio.get_running_loop().create_future()
+
+    @routes.get("/flood", summary="s", answer=str)
+    async def flood(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        try:
+            while True:
+                async with write_deadline(request, 0.2):
+                    await response.write(b"x" * 65536)
+        except ConnectionResetError as error:
+            dropped.set_result(str(error))
+            raise
+
+    async with serving(some_services(tmp_path), routes) as url:
+        host, port = url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), 20) as client:
+            client.sendall(b"GET /flood HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert "does not read" in await asyncio.wait_for(dropped, 30)
+
+            def is_released() -> bool:
+                """The client still holds its end; the daemon must not wait for it."""
+                return not any(
+                    connection.laddr.port == int(port)
+                    and connection.status == psutil.CONN_ESTABLISHED
+                    for connection in psutil.Process().net_connections("tcp")
+                )
+
+            await asyncio.to_thread(wait_until, is_released, "the daemon to let go")
+
+
+async def test_an_answer_that_fails_half_way_is_broken_off_and_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    routes = RouteTable("test")
+
+    @routes.get("/half", summary="s", answer=str)
+    async def half(request: web.Request) -> web.StreamResponse:
+        response = await open_stream(request, {"Content-Type": "application/json"})
+        await response.write(b'["one",')
+        raise ZeroDivisionError("in the middle")
+
+    async with serving(some_services(tmp_path), routes) as url:
+        host, port = url.removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"GET /half HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        heard = b""
+        with contextlib.suppress(ConnectionResetError):
+            while part := await asyncio.wait_for(reader.read(65536), 20):
+                heard += part
+        writer.close()
+    assert heard.count(b"HTTP/1.1") <= 1
+    assert b"0\r\n\r\n" not in heard
+    assert "GET /half broke off" in caplog.text
+    assert "in the middle" in caplog.text
+
+
+async def test_a_large_answer_arrives_whole(tmp_path: Path) -> None:
+    routes = RouteTable("test")
+    text = "äx" * 3_000_000
+
+    @routes.get("/large", summary="s", answer=str)
+    async def large(request: web.Request) -> web.StreamResponse:
+        return await send(request, json.dumps(text, ensure_ascii=False).encode())
+
+    async with (
+        serving(some_services(tmp_path), routes) as url,
+        aiohttp.ClientSession() as client,
+        client.get(f"{url}/large") as answer,
+    ):
+        assert answer.headers["X-Request-Id"]
+        assert await answer.json() == text
