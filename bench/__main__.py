@@ -11,7 +11,7 @@ import psutil
 
 from bench.figures import Figure, table
 
-MEASUREMENTS = ("startup", "throughput", "footprint")
+MEASUREMENTS = ("startup", "throughput", "footprint", "serve")
 
 
 def main() -> int:

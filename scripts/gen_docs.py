@@ -22,6 +22,7 @@ FILES: Rows = [
     ("~/.config/skulk/skulk.yaml", "Configuration of the daemon."),
     ("~/.config/skulk/skulkctl.toml", "Contexts of skulkctl."),
     ("~/.config/skulk/cluster.secret", "Secret of the cluster, made at the first start."),
+    ("~/.cache/skulk/chat_history", "What was typed in conversations of skulkctl chat."),
     ("~/.cache/skulk/crashes/", "Reports of skulkctl failures."),
 ]
 

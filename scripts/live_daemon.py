@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,22 +40,22 @@ class LiveDaemon:
 
 
 @contextmanager
-def live_daemon(name: str = "demo") -> Iterator[LiveDaemon]:
+def live_daemon(name: str = "demo", env: Mapping[str, str] | None = None) -> Iterator[LiveDaemon]:
     """Start `skulkd run` on a free port; stop it and remove its home at the end."""
     with tempfile.TemporaryDirectory(prefix="skulk-", ignore_cleanup_errors=True) as folder:
         home = Path(folder)
-        env = {k: v for k, v in os.environ.items() if not k.startswith("SKULK_")}
-        env |= {"SKULK_HOME": str(home)}
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith("SKULK_")}
+        daemon_env = inherited | {"SKULK_HOME": str(home)} | dict(env or {})
         started = time.monotonic()
         process = subprocess.Popen(
             [sys.executable, "-m", "skulkd", "run", "--listen", "127.0.0.1:0", "--name", name],
-            env=env,
+            env=daemon_env,
             cwd=home,
             stderr=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             text=True,
         )
-        daemon = LiveDaemon(process, home, env)
+        daemon = LiveDaemon(process, home, daemon_env)
         try:
             daemon.url = _wait_until_ready(daemon)
             daemon.ready_after_s = time.monotonic() - started

@@ -1,0 +1,223 @@
+"""Serving, against mlx-lm's own loop and mlx-lm's own server: same model, prompts and BLAS."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+from bench.figures import Figure
+from bench.sse_client import Run, ask_all
+from scripts.live_daemon import LiveDaemon, live_daemon
+
+MODELS = {"tiny": ("skulk/tiny-llama", 64, 5), "SmolLM2": ("skulk/SmolLM2-135M-Instruct", 24, 3)}
+CLIENTS = (1, 4, 8)
+TOPICS = ("tea", "rain", "maps", "iron", "bees", "salt", "wool", "moss")
+READY_DEADLINE_S = 180.0
+LONG_TURN_WORDS = 450
+ENVIRONMENT = {"MLX_DISABLE_COMPILE": "1", "OPENBLAS_NUM_THREADS": "1"}
+
+
+def body(model: str, number: int, max_tokens: int) -> dict[str, object]:
+    topic = TOPICS[number % len(TOPICS)]
+    messages = [{"role": "user", "content": f"Tell me something about {topic}, number {number}."}]
+    return {"model": model, "messages": messages, "max_tokens": max_tokens, "temperature": 0.0}
+
+
+def run() -> list[Figure]:
+    models = Path(sys.prefix) / "demo-models"
+    env = {**ENVIRONMENT, "SKULK_MODELS_DIR": str(models)}
+    figures: list[Figure] = []
+    with live_daemon("bench", env=env) as daemon:
+        for name, (model, max_tokens, rounds) in MODELS.items():
+            pull = "tiny" if name == "tiny" else "demo"
+            _skulkctl(daemon, "model", "pull", pull)
+            _skulkctl(daemon, "place", model, "--wait", "--timeout", "5m")
+            directory = models / model.replace("/", "--")
+            blas = _runner_blas(daemon)
+            with raw_loop(directory, blas) as raw, peer_server(directory, blas) as peer:
+                figures += _measure(name, model, max_tokens, rounds, daemon, raw, peer)
+            instance = _state(daemon)["instances"]
+            for instance_id in instance:
+                _skulkctl(daemon, "delete", instance_id, "--yes", "--wait")
+    return figures
+
+
+def _measure(
+    name: str,
+    model: str,
+    max_tokens: int,
+    rounds: int,
+    daemon: LiveDaemon,
+    raw: Callable[[dict[str, object]], Run],
+    peer_url: str,
+) -> list[Figure]:
+    peer_model = "default_model"
+    raws: list[Run] = []
+    ours: dict[int, list[tuple[list[Run], float]]] = {n: [] for n in CLIENTS}
+    peers: dict[int, list[tuple[list[Run], float]]] = {n: [] for n in CLIENTS}
+    cpu = 0.0
+    for turn in range(rounds):
+        raws.append(raw(body(model, 1000 + turn, max_tokens)))
+        for clients in CLIENTS:
+            numbers = [turn * 100 + clients * 10 + i for i in range(clients)]
+            peers[clients].append(_all(peer_url, peer_model, numbers, max_tokens))
+            before = _cpu_s(daemon.pid)
+            ours[clients].append(_all(daemon.url, model, numbers, max_tokens))
+            cpu = _cpu_s(daemon.pid) - before if clients == max(CLIENTS) else cpu
+    raw_rate = statistics.median(r.decode_rate for r in raws)
+    alone = [runs[0] for runs, _ in ours[1]]
+    our_rate = statistics.median(r.decode_rate for r in alone)
+    extra_ms = 1000 * (_median_first(ours[1]) - statistics.median(r.first_s for r in raws))
+    figures = [
+        Figure(
+            f"{name}, 1 client: decode / raw loop", our_rate / raw_rate, 0.95, "more",
+            detail=f"{our_rate:.1f} against {raw_rate:.1f} tokens/s",
+        ),
+        Figure(
+            f"{name}, 1 client: first token after the raw loop's", extra_ms, 25, "less", "ms",
+        ),
+    ]  # fmt: skip
+    for clients in CLIENTS:
+        mine, theirs = _aggregate(ours[clients]), _aggregate(peers[clients])
+        first, their_first = _median_first(ours[clients]), _median_first(peers[clients])
+        figures += [
+            Figure(
+                f"{name}, {clients} clients: tokens/s / `mlx_lm.server`",
+                mine / theirs, 1.0, "more",
+                detail=f"{mine:.1f} against {theirs:.1f}",
+            ),
+            Figure(
+                f"{name}, {clients} clients: first token / `mlx_lm.server`",
+                first / their_first, 1.0, "less",
+                detail=f"p50 {first * 1000:.0f} against {their_first * 1000:.0f} ms",
+            ),
+        ]  # fmt: skip
+    tokens = sum(r.tokens for r in ours[max(CLIENTS)][-1][0])
+    figures.append(
+        Figure(f"{name}, 8 clients: daemon CPU per 100 tokens/s", 100 * cpu / (tokens / 100), 10,
+               "less", "% of a core", f"{cpu * 1000:.0f} ms for {tokens} tokens")
+    )  # fmt: skip
+    return [*figures, _second_turn(name, model, daemon)]
+
+
+def _second_turn(name: str, model: str, daemon: LiveDaemon) -> Figure:
+    """A conversation goes on: its history must not be read again."""
+    story = " ".join(TOPICS[i % len(TOPICS)] for i in range(LONG_TURN_WORDS))
+    history: list[dict[str, str]] = [{"role": "user", "content": story}]
+    request: dict[str, object] = {"model": model, "max_tokens": 8, "temperature": 0.0}
+    first = asyncio.run(ask_all(daemon.url, [{**request, "messages": history}]))[0][0]
+    history += [
+        {"role": "assistant", "content": first.text},
+        {"role": "user", "content": "Go on."},
+    ]
+    second = asyncio.run(ask_all(daemon.url, [{**request, "messages": history}]))[0][0]
+    return Figure(
+        f"{name}: first token of the second turn / of the first", second.first_s / first.first_s,
+        0.25, "less", detail=f"{second.first_s * 1000:.0f} against {first.first_s * 1000:.0f} ms",
+    )  # fmt: skip
+
+
+def _all(url: str, model: str, numbers: list[int], max_tokens: int) -> tuple[list[Run], float]:
+    return asyncio.run(ask_all(url, [body(model, number, max_tokens) for number in numbers]))
+
+
+def _aggregate(batches: list[tuple[list[Run], float]]) -> float:
+    return statistics.median(sum(r.tokens for r in runs) / took for runs, took in batches)
+
+
+def _median_first(batches: list[tuple[list[Run], float]]) -> float:
+    return statistics.median(r.first_s for runs, _ in batches for r in runs)
+
+
+def _cpu_s(pid: int) -> float:
+    times = psutil.Process(pid).cpu_times()
+    return times.user + times.system
+
+
+def _state(daemon: LiveDaemon) -> dict[str, dict[str, object]]:
+    with urllib.request.urlopen(f"{daemon.url}/state") as answer:
+        state: dict[str, dict[str, object]] = json.load(answer)
+        return state
+
+
+def _skulkctl(daemon: LiveDaemon, *arguments: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "skulkctl", *arguments], env=daemon.env, stdout=subprocess.DEVNULL,
+        check=False,
+    )  # fmt: skip
+    if done.returncode:
+        raise SystemExit(f"error: skulkctl {' '.join(arguments)} exited with {done.returncode}")
+
+
+def _runner_blas(daemon: LiveDaemon) -> dict[str, str]:
+    """What the supervisor preloads into its runners, so that all three compute alike."""
+    for process in psutil.Process(daemon.pid).children(recursive=True):
+        preload = process.environ().get("LD_PRELOAD")
+        if preload:
+            return {"LD_PRELOAD": preload}
+    return {}
+
+
+@contextmanager
+def raw_loop(directory: Path, blas: dict[str, str]) -> Iterator[Callable[[dict[str, object]], Run]]:
+    child = subprocess.Popen(
+        [sys.executable, "-m", "bench.raw_generate", str(directory)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        env={**os.environ, **ENVIRONMENT, **blas},
+    )  # fmt: skip
+    assert child.stdin is not None
+    assert child.stdout is not None
+    stdin, stdout = child.stdin, child.stdout
+
+    def ask(request: dict[str, object]) -> Run:
+        stdin.write(json.dumps(request) + "\n")
+        stdin.flush()
+        return Run(**json.loads(stdout.readline()))
+
+    try:
+        stdout.readline()
+        yield ask
+    finally:
+        child.kill()
+        child.wait()
+
+
+@contextmanager
+def peer_server(directory: Path, blas: dict[str, str]) -> Iterator[str]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    server = subprocess.Popen(
+        [sys.executable, "-m", "mlx_lm", "server", "--model", str(directory), "--host",
+         "127.0.0.1", "--port", str(port), "--log-level", "WARNING"],
+        env={**os.environ, **ENVIRONMENT, **blas}, stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    url = f"http://127.0.0.1:{port}"
+    try:
+        ends = time.monotonic() + READY_DEADLINE_S
+        while True:
+            try:
+                urllib.request.urlopen(f"{url}/health", timeout=5).close()
+                break
+            except (urllib.error.URLError, ConnectionError):
+                if time.monotonic() > ends or server.poll() is not None:
+                    raise SystemExit("error: mlx_lm.server did not start") from None
+                time.sleep(0.2)
+        yield url
+    finally:
+        server.kill()
+        server.wait()
