@@ -10,18 +10,24 @@ import http.client
 import json
 import socket
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 from skulkctl.answers import Answer, Request, is_missing_route, read_json
 from skulkctl.contexts import Target
 from skulkctl.deadline import call_within
 from skulkctl.endpoints import start_command
-from skulkctl.errors import CliError, DeadlinePassed, Unreachable
+from skulkctl.errors import CliError, DeadlinePassed, ServerFailed, Unreachable
 from skulkctl.units import age_text
 
 DEFAULT_TIMEOUT_S = 15.0
 CONNECT_TIMEOUT_S = 3.0
+_PIECE_BYTES = 65536
+
+Result = TypeVar("Result")
 
 
 class NotSent(Exception):
@@ -77,22 +83,49 @@ class Client:
         has been sent, so that no change is ever asked for twice.
         """
         request = Request(method, f"{path}?{urlencode(query)}" if query else path, body)
+        answer = self._first_reachable(lambda endpoint: self._exchange(endpoint, request))
+        self._tell(answer)
+        return answer
+
+    def open(self, method: str, path: str, document: object, silence_s: float) -> OpenAnswer:
+        """Like `send`, for an answer that arrives piece by piece; the caller closes it.
+
+        Raises DeadlinePassed when nothing at all arrives for `silence_s`.
+        """
+        request = Request(method, path, json.dumps(document).encode())
+        answer = self._first_reachable(lambda endpoint: self._open(endpoint, request, silence_s))
+        self._tell(answer.head)
+        return answer
+
+    def _first_reachable(self, attempt: Callable[[str], Result]) -> Result:
         endpoints = (self._answering,) if self._answering else self.target.context.endpoints
         tried: list[tuple[str, str]] = []
         for endpoint in endpoints:
             try:
-                answer = self._exchange(endpoint, request)
+                result = attempt(endpoint)
             except NotSent as error:
                 tried.append((endpoint, str(error)))
                 self._detail(f"{endpoint}: {error}")
                 continue
             self._answering = endpoint
-            self._detail(
-                f"{request} at {endpoint}: {answer.status}, request id "
-                f"{answer.header('x-request-id') or 'none given'}"
-            )
-            return answer
+            return result
         raise unreachable(tried)
+
+    def _tell(self, answer: Answer) -> None:
+        self._detail(
+            f"{answer.request} at {answer.endpoint}: {answer.status}, request id "
+            f"{answer.header('x-request-id') or 'none given'}"
+        )
+
+    def _open(self, endpoint: str, request: Request, silence_s: float) -> OpenAnswer:
+        connection = _connection(endpoint, min(CONNECT_TIMEOUT_S, self.timeout_s))
+        try:
+            _connect(connection, self.timeout_s)
+            connection.sock.settimeout(silence_s)
+            return OpenAnswer(connection, endpoint, request, self._headers(connection))
+        except BaseException:
+            connection.close()
+            raise
 
     def _exchange(self, endpoint: str, request: Request) -> Answer:
         connection = _connection(endpoint, min(CONNECT_TIMEOUT_S, self.timeout_s))
@@ -121,6 +154,61 @@ class Client:
         if token:
             headers["Authorization"] = f"Bearer {token}"
         return headers
+
+
+class OpenAnswer:
+    """An answer whose body is read while it arrives. Ctrl-C is noticed between two pieces."""
+
+    def __init__(
+        self,
+        connection: http.client.HTTPConnection,
+        endpoint: str,
+        request: Request,
+        headers: dict[str, str],
+    ) -> None:
+        self._connection = connection
+        # The connection forgets its socket as soon as the server has said that it will close.
+        self._socket = connection.sock
+        self._endpoint = endpoint
+        self._request = request
+        with self._trouble():
+            _send(connection, endpoint, request, headers)
+            self._response = connection.getresponse()
+        self.head = _answer(self._response, endpoint, request, b"")
+
+    def pieces(self) -> Iterator[bytes]:
+        """The body as it comes, until its end; raises CliError when it breaks off."""
+        with self._trouble():
+            while piece := self._response.read1(_PIECE_BYTES):
+                yield piece
+
+    def whole(self) -> Answer:
+        """All of the body at once."""
+        return replace(self.head, body=b"".join(self.pieces()))
+
+    def limit_silence(self, silence_s: float) -> None:
+        """From now on, wait no longer than this for the next piece."""
+        self._socket.settimeout(silence_s)
+
+    def close(self) -> None:
+        """Hang up; the daemon then stops working on the answer."""
+        self._response.close()
+        self._connection.close()
+
+    @contextmanager
+    def _trouble(self) -> Iterator[None]:
+        details = [("request", str(self._request)), ("endpoint", self._endpoint)]
+        try:
+            yield
+        except TimeoutError:
+            why = f"{self._endpoint}: nothing for {age_text(self._socket.gettimeout() or 0)}"
+            raise DeadlinePassed("the answer does not come", why, details=details) from None
+        except http.client.HTTPException as error:
+            why = f"{self._endpoint}: {_http_trouble(error)}"
+            raise ServerFailed("the answer broke off", why, details=details) from error
+        except OSError as error:
+            why = f"{self._endpoint}: {_os_trouble(error)}"
+            raise ServerFailed("the answer broke off", why, details=details) from error
 
 
 def path_segment(value: str) -> str:
@@ -187,12 +275,26 @@ def _talk(
     request: Request,
     headers: dict[str, str],
 ) -> Answer:
+    _send(connection, endpoint, request, headers)
+    response = connection.getresponse()
+    return _answer(response, endpoint, request, response.read())
+
+
+def _send(
+    connection: http.client.HTTPConnection,
+    endpoint: str,
+    request: Request,
+    headers: dict[str, str],
+) -> None:
     if request.body is not None:
         headers["Content-Type"] = "application/json"
     prefix = urlsplit(endpoint).path
     connection.request(request.method, prefix + request.path, request.body, headers)
-    response = connection.getresponse()
-    body = response.read()
+
+
+def _answer(
+    response: http.client.HTTPResponse, endpoint: str, request: Request, body: bytes
+) -> Answer:
     received = {name.lower(): value for name, value in response.getheaders()}
     return Answer(request, endpoint, response.status, body, received)
 

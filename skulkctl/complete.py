@@ -1,6 +1,7 @@
 """What could come next on a command line: commands, options, values.
 
-Walks the command tree; only the node names need a daemon, and those have 300 ms.
+Walks the command tree; only names of nodes, models, instances and requests need a daemon, and
+those have 300 ms.
 """
 
 from __future__ import annotations
@@ -218,8 +219,73 @@ def _nodes(line: Line) -> list[Item]:
     return [] if line.arguments else node_names(line.options, os.environ)
 
 
+def _excluded_nodes(line: Line) -> list[Item]:
+    from skulkctl.node_names import node_names
+
+    return node_names(line.options, os.environ)
+
+
+def _models(line: Line) -> list[Item]:
+    from skulkctl.placed_names import model_names
+
+    return model_names(line.options, os.environ)
+
+
+def _placed_models(line: Line) -> list[Item]:
+    from skulkctl.placed_names import placed_model_names
+
+    return placed_model_names(line.options, os.environ)
+
+
+def _instances(line: Line) -> list[Item]:
+    from skulkctl.placed_names import instance_names
+
+    return instance_names(line.options, os.environ)
+
+
+def _tasks(line: Line) -> list[Item]:
+    from skulkctl.placed_names import task_names
+
+    return task_names(line.options, os.environ)
+
+
+def _sources(line: Line) -> list[Item]:
+    from skulkctl.commands.model import SOURCES
+
+    return _words(SOURCES)
+
+
+def _shardings(line: Line) -> list[Item]:
+    from skulkctl.views.placement import SHARDINGS
+
+    return _words(SHARDINGS)
+
+
+def _metas(line: Line) -> list[Item]:
+    from skulkctl.views.placement import METAS
+
+    return _words(METAS)
+
+
+def _goals(line: Line) -> list[Item]:
+    from skulkctl.watch import GOALS
+
+    return _words(GOALS)
+
+
+def _ends(line: Line) -> list[Item]:
+    from skulkctl.watch import ENDS
+
+    return _words((*ENDS, ",".join(ENDS), "none"))
+
+
 def _files(line: Line) -> list[Item]:
     return [FILE]
+
+
+def _paths(line: Line) -> list[Item]:
+    """Files, where a path is one of this machine and not of the API."""
+    return [] if line.context.command_path == "skulkctl api" else [FILE]
 
 
 VALUES: Mapping[str, Callable[[Line], Iterable[Item]]] = {
@@ -229,11 +295,22 @@ VALUES: Mapping[str, Callable[[Line], Iterable[Item]]] = {
     "columns": _columns,
     "sort": _columns,
     "node": _nodes,
+    "exclude": _excluded_nodes,
+    "model": _models,
+    "placed": _placed_models,
+    "instance": _instances,
+    "task": _tasks,
+    "source": _sources,
+    "sharding": _shardings,
+    "instance_meta": _metas,
+    "goal": _goals,
+    "fail_on": _ends,
     "confirm": _nodes,
     "name": _contexts,
     "key": _keys,
     "value": _key_values,
     "file": _files,
+    "path": _paths,
     "token_file": _files,
     "method": _methods,
     "shell": _shells,

@@ -3,7 +3,7 @@
     CliError               1  failed
     ├── ServerFailed       1  the daemon answered 5xx or something unreadable
     ├── UsageMistake       2  the command line makes no sense
-    ├── NotFound           3  no such node, context, key
+    ├── NotFound           3  no such node, instance, model, context, key
     │   └── RouteMissing   3  this server has no such endpoint
     ├── Refused            4  said no, nothing changed
     │   └── Unauthorised   4  the daemon wants a token
@@ -54,7 +54,7 @@ class UsageMistake(CliError):
 
 
 class NotFound(CliError):
-    """The named node, context, key or path does not exist."""
+    """The named node, instance, model, context, key or path does not exist."""
 
     exit_code = ExitCode.NOT_FOUND
 

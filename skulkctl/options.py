@@ -107,6 +107,30 @@ def CONFIRM(
     """Answers given in advance, for commands that change something."""
 
 
+@_options
+def SAMPLING(
+    max_tokens: Annotated[
+        int | None, _option("--max-tokens", metavar="N", min=1, help="Longest answer.")
+    ] = None,
+    temperature: Annotated[
+        float | None,
+        _option("--temperature", metavar="X", min=0, help="0 always takes the likeliest token."),
+    ] = None,
+    top_p: Annotated[
+        float | None,
+        _option("--top-p", metavar="X", min=0, max=1, help="Choose among the likeliest X of all."),
+    ] = None,
+    seed: Annotated[
+        int | None, _option("--seed", metavar="N", help="Same seed, same answer.")
+    ] = None,
+    stop: Annotated[
+        list[str] | None,
+        _option("--stop", metavar="TEXT", help="End the answer here; may be repeated."),
+    ] = None,
+) -> None:
+    """How a model chooses its words."""
+
+
 def _print_version(wanted: bool) -> None:
     if wanted:
         from skulkd import __version__

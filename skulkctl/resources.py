@@ -7,10 +7,14 @@ from skulkctl.commands.config import PROBLEMS
 from skulkctl.commands.context import CONTEXTS
 from skulkctl.tables import Resource
 from skulkctl.views.config import SETTINGS
+from skulkctl.views.instances import INSTANCES
+from skulkctl.views.models import MODELS
 from skulkctl.views.nodes import NODES
 
 RESOURCES: dict[str, Resource] = {
     "nodes": NODES,
+    "instances": INSTANCES,
+    "models": MODELS,
     "doctor": CHECKS,
     "config show": SETTINGS,
     "config validate": PROBLEMS,

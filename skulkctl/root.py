@@ -20,6 +20,9 @@ EXAMPLES = """
 Examples:
   skulkctl status                      what is here, and is it well
   skulkctl nodes -o wide               every node with its hardware
+  skulkctl model pull demo             bring a small model to this machine
+  skulkctl place SmolLM2 --wait        load it
+  skulkctl chat                        talk to it
   skulkctl doctor --expect-nodes 3     the health checklist; exit 7 when it finds something
   skulkctl diagnose --endpoint kite2   one node in detail
 """
@@ -27,6 +30,15 @@ Examples:
 COMMANDS: Mapping[str, Entry] = {
     "status": Entry("skulkctl.commands.status", "One screen: nodes, memory, instances, problems."),
     "nodes": Entry("skulkctl.commands.nodes", "List the nodes of the cluster."),
+    "instances": Entry("skulkctl.commands.instances", "List the placed models."),
+    "models": Entry("skulkctl.commands.models", "List the models that can be placed."),
+    "place": Entry("skulkctl.commands.place", "Place a model on the cluster."),
+    "delete": Entry("skulkctl.commands.delete", "Take a placed model away."),
+    "wait": Entry("skulkctl.commands.wait", "Wait until an instance is ready, or gone."),
+    "chat": Entry("skulkctl.commands.chat", "Ask a placed model, once or in a conversation."),
+    "probe": Entry("skulkctl.commands.probe", "Check that a placed model answers."),
+    "cancel": Entry("skulkctl.commands.cancel", "End a request that is being answered."),
+    "model": Entry("skulkctl.commands.model", "Bring models to this machine, and their cards."),
     "doctor": Entry("skulkctl.commands.doctor", "Run the health checklist."),
     "diagnose": Entry("skulkctl.commands.diagnose", "Show all that one node knows about itself."),
     "config": Entry("skulkctl.commands.config", "Show, change or check the configuration."),

@@ -51,6 +51,15 @@ def printable(text: str) -> str:
     )
 
 
+def harmless(text: str) -> str:
+    """Text of several lines without the control characters that could drive a terminal."""
+    if text.isprintable():
+        return text
+    return "".join(
+        "?" if unicodedata.category(char) == "Cc" and char not in "\t\n" else char for char in text
+    )
+
+
 def width(text: str) -> int:
     """Terminal cells the text takes: wide letters take two, combining marks none."""
     if text.isascii():

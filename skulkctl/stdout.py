@@ -23,6 +23,17 @@ def write(text: str) -> None:
         give_up(error)
 
 
+def write_now(text: str) -> bool:
+    """Put data on stdout at once, for output that grows; False when the reader has left."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except OSError as error:
+        give_up(error)
+        return False
+    return True
+
+
 def flush() -> None:
     """Bring all data out; raises CliError when it cannot be written."""
     try:

@@ -14,6 +14,8 @@ LEVELS = {"download_failed": "error", "disk_full": "error", "disk_low": "warn"}
 LEVELS |= {"unreachable": "error"}
 """A silent node is only `warn` to its peers; for the operator the cluster is not well."""
 
+_INSTANCE_COLUMNS = "instance,model,ready,status,nodes"
+
 PROBLEMS = Resource(
     kind="ProblemList",
     name_path="code",
@@ -141,7 +143,7 @@ def status_screen(document: Document, colour: bool) -> str:
     text_ += (
         "instances none\n"
         if not instances
-        else "\n" + render(INSTANCES.columns, instances, colour=colour)
+        else "\n" + render(INSTANCES.choose(_INSTANCE_COLUMNS, False), instances, colour=colour)
     )
     shown = [
         entry

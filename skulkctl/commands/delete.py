@@ -1,0 +1,94 @@
+"""`skulkctl delete`: take a placed model away."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from skulkctl.command import new_app
+from skulkctl.errors import NotFound, RouteMissing
+from skulkctl.exits import ExitCode
+from skulkctl.invocation import Invocation
+from skulkctl.options import CONFIRM, FORMAT, REACH, verb
+from skulkctl.stdout import write
+
+if TYPE_CHECKING:
+    from skulkctl.views.read import Document
+
+app = new_app()
+
+EXAMPLES = """
+  skulkctl delete 7f3c2a10
+  skulkctl delete skulk/SmolLM2-135M-Instruct --yes --wait
+  skulkctl delete 7f3c2a10 --dry-run
+"""
+
+
+@verb(app, "delete", REACH, FORMAT, CONFIRM, examples=EXAMPLES)
+def delete(
+    call: Invocation,
+    instance: Annotated[
+        str,
+        typer.Argument(
+            metavar="INSTANCE", help="Id, a prefix of it, or its model when it is placed once."
+        ),
+    ],
+    wait: Annotated[bool, typer.Option("--wait", help="Return when it is gone.")] = False,
+) -> int:
+    """Take a placed model away; its requests are cancelled, its files stay.
+
+    Asks first. With --wait, --timeout limits the wait (10m if not given).
+    """
+    from skulkctl.confirm import Danger, protect
+    from skulkctl.fetch import fetch_state
+    from skulkctl.views.instances import find_instance, instance_items, short_instance
+    from skulkctl.watch import Goal, wait_for
+
+    item = find_instance(instance_items(fetch_state(call.client).state), instance)
+    cost = _consequences(item)
+    if call.options.get("dry_run"):
+        _report(call, item, "would delete")
+        for line in cost:
+            call.talk.note(line)
+        return ExitCode.DONE
+    what = f"delete {item['modelId']} ({short_instance(item['id'])})"
+    protect(call, what, Danger(what, why=cost))
+    _ask_daemon(call, item, what)
+    if wait:
+        goal = Goal(str(item["id"]), str(item["modelId"]), "deleted", frozenset())
+        wait_for(call, goal)
+        _report(call, item, "deleted")
+    else:
+        _report(call, item, "deleting")
+    return ExitCode.DONE
+
+
+def _consequences(item: Document) -> tuple[str, ...]:
+    from skulkctl.tables import plain
+
+    tasks = item["tasks"]
+    where = f"its memory on {plain(item['nodes'])} is freed"
+    if not tasks:
+        return (where,)
+    return (f"{tasks} request{'' if tasks == 1 else 's'} will be cancelled", where)
+
+
+def _ask_daemon(call: Invocation, item: Document, what: str) -> None:
+    from skulkctl.client import path_segment
+
+    try:
+        call.client.change("DELETE", f"/instance/{path_segment(str(item['id']))}")
+    except RouteMissing:
+        raise
+    except NotFound as error:
+        raise NotFound(
+            f"cannot {what}: it is gone already", *error.why, details=error.details
+        ) from error
+
+
+def _report(call: Invocation, item: Document, action: str) -> None:
+    from skulkctl.views.placement import outcome, placed_line
+
+    document, line = outcome(action, item), placed_line(item, action)
+    write(call.style.single("Deletion", document, str(item["id"]), lambda _: line))

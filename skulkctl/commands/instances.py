@@ -1,0 +1,30 @@
+"""`skulkctl instances`: one row per placed model."""
+
+from __future__ import annotations
+
+from skulkctl.command import new_app
+from skulkctl.exits import ExitCode
+from skulkctl.invocation import Invocation
+from skulkctl.options import FORMAT, REACH, TABLE, verb
+
+app = new_app()
+
+EXAMPLES = """
+  skulkctl instances
+  skulkctl instances -o wide
+  skulkctl instances -o json | jq '.items[] | select(.status != "ready")'
+  skulkctl instances -q
+"""
+
+
+@verb(app, "instances", REACH, FORMAT, TABLE, examples=EXAMPLES)
+def instances(call: Invocation) -> int:
+    """List the placed models: status, progress, nodes, sharding, context, requests.
+
+    With -o wide also layers, runner and status of each rank.
+    """
+    from skulkctl.fetch import fetch_state
+    from skulkctl.views.instances import INSTANCES, instance_items
+
+    call.show_rows(INSTANCES, instance_items(fetch_state(call.client).state))
+    return ExitCode.DONE

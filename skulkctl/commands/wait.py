@@ -1,0 +1,75 @@
+"""`skulkctl wait`: block until an instance is ready or gone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from skulkctl.command import new_app
+from skulkctl.errors import NotFound, UsageMistake
+from skulkctl.exits import ExitCode
+from skulkctl.invocation import Invocation
+from skulkctl.options import FORMAT, REACH, verb
+from skulkctl.stdout import write
+
+if TYPE_CHECKING:
+    from skulkctl.views.read import Document
+
+app = new_app()
+
+EXAMPLES = """
+  skulkctl wait 7f3c2a10 --timeout 5m
+  skulkctl wait skulk/SmolLM2-135M-Instruct --for ready
+  skulkctl wait 7f3c2a10 --for deleted
+  skulkctl wait 7f3c2a10 --fail-on deleted      goes on waiting while a runner is restarted
+"""
+
+
+@verb(app, "wait", REACH, FORMAT, examples=EXAMPLES)
+def wait(
+    call: Invocation,
+    instance: Annotated[
+        str, typer.Argument(metavar="INSTANCE", help="Id, a prefix of it, or its model.")
+    ],
+    goal: Annotated[str, typer.Option("--for", metavar="WHAT", help="ready or deleted.")] = "ready",
+    fail_on: Annotated[
+        str | None,
+        typer.Option(
+            "--fail-on",
+            metavar="A,B",
+            help="End with exit 1 at: failed, deleted or none. Default for ready: both.",
+        ),
+    ] = None,
+) -> int:
+    """Wait until an instance is ready, or gone.
+
+    Progress goes to stderr. The wait ends early, with exit 1, when a runner fails or the
+    instance is deleted; --timeout (10m if not given) ends it with exit 6. An instance that is
+    not there counts as deleted, and for --for ready as not found.
+    """
+    from skulkctl.fetch import fetch_state
+    from skulkctl.views.instances import find_instance, instance_items
+    from skulkctl.watch import GOALS, Goal, read_fail_on, wait_for
+
+    if goal not in GOALS:
+        raise UsageMistake(f"--for {goal}: choose one of {', '.join(GOALS)}")
+    ends = read_fail_on(fail_on, goal)
+    try:
+        found = find_instance(instance_items(fetch_state(call.client).state), instance)
+    except NotFound:
+        if goal != "deleted":
+            raise
+        call.talk.note(f"{instance} is not there; nothing to wait for")
+        return ExitCode.DONE
+    instance_id, model_id = str(found["id"]), str(found["modelId"])
+    last = wait_for(call, Goal(instance_id, model_id, goal, ends))
+    _report(call, last or found, goal)
+    return ExitCode.DONE
+
+
+def _report(call: Invocation, item: Document, action: str) -> None:
+    from skulkctl.views.placement import outcome, placed_line
+
+    document, line = outcome(action, item), placed_line(item, action)
+    write(call.style.single("Wait", document, str(item["id"]), lambda _: line))

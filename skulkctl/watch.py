@@ -1,0 +1,196 @@
+"""Watching one instance until it is ready or gone, with progress on stderr.
+
+Ends early at the first thing that will not get better by waiting.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import typer
+
+from skulkctl.errors import CliError, DeadlinePassed, UsageMistake
+from skulkctl.exits import ExitCode
+from skulkctl.progress import ProgressLine
+from skulkctl.units import age_text
+from skulkctl.views.instances import failures, instance_items, runner_text, short_instance
+from skulkctl.views.read import Document, integer, sequence, text
+
+if TYPE_CHECKING:
+    from skulkctl.fetch import Snapshot
+    from skulkctl.invocation import Invocation
+
+GOALS = ("ready", "deleted")
+ENDS = ("failed", "deleted")
+WAIT_S = 600.0
+PATIENCE_S = 10.0
+_POLL_S = 0.25
+_LOOK_S = 5.0
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What to wait for, and what ends the wait as a failure."""
+
+    instance_id: str
+    model_id: str
+    wanted: str = "ready"
+    fail_on: frozenset[str] = frozenset(ENDS)
+
+    @property
+    def name(self) -> str:
+        return f"{self.model_id} ({short_instance(self.instance_id)})"
+
+
+def read_fail_on(typed: str | None, wanted: str) -> frozenset[str]:
+    """`failed,deleted` or `none`; without it everything that makes the goal impossible."""
+    if typed is None:
+        return frozenset(ENDS if wanted == "ready" else ())
+    words = frozenset(word.strip() for word in typed.split(",") if word.strip() != "none")
+    unknown = sorted(words.difference(ENDS))
+    if unknown:
+        raise UsageMistake(
+            f"--fail-on {unknown[0]}: choose from {', '.join(ENDS)}, or none",
+        )
+    return words
+
+
+def wait_for(call: Invocation, goal: Goal, patience_s: float = PATIENCE_S) -> Document | None:
+    """The instance as it was when the goal was reached; None when it is gone.
+
+    `--timeout` limits the whole wait. Raises DeadlinePassed, or CliError when the goal cannot
+    be reached any more or nobody has answered for `patience_s`.
+    """
+    limit_s = call.timeout_s(WAIT_S)
+    with ProgressLine(call.quiet) as line:
+        try:
+            return _watch(call, goal, line, limit_s, patience_s)
+        except KeyboardInterrupt:
+            line.clear()
+            work = "starting" if goal.wanted == "ready" else "stopping"
+            call.talk.warning(f"interrupted; {goal.name} goes on {work} in the cluster")
+            raise typer.Exit(ExitCode.INTERRUPTED) from None
+
+
+def _watch(
+    call: Invocation, goal: Goal, line: ProgressLine, limit_s: float, patience_s: float
+) -> Document | None:
+    heard_at = time.monotonic()
+    end = heard_at + limit_s
+    item: Document | None = None
+    while (left_s := end - time.monotonic()) > 0:
+        try:
+            snapshot = _look(call, min(_LOOK_S, left_s))
+        except CliError as error:
+            if time.monotonic() - heard_at > patience_s:
+                raise
+            line.show("silent", f"no answer: {'; '.join(error.why) or error.what}")
+        else:
+            heard_at = time.monotonic()
+            item = _find(snapshot, goal.instance_id)
+            if _is_reached(goal, item):
+                return item
+            _check(call, goal, item)
+            line.show(*_progress(goal, item))
+        time.sleep(min(_POLL_S, left_s))
+    raise _too_late(goal, item, limit_s)
+
+
+def _look(call: Invocation, timeout_s: float) -> Snapshot:
+    from skulkctl.client import Client
+    from skulkctl.fetch import fetch_state
+
+    # A new client each time: another endpoint of the context may answer meanwhile.
+    return fetch_state(Client(call.target, timeout_s, call.talk.detail))
+
+
+def _find(snapshot: Snapshot, instance_id: str) -> Document | None:
+    items = instance_items(snapshot.state)
+    return next((item for item in items if item["id"] == instance_id), None)
+
+
+def _is_reached(goal: Goal, item: Document | None) -> bool:
+    if goal.wanted == "deleted":
+        return item is None
+    return item is not None and item["status"] == "ready"
+
+
+def _check(call: Invocation, goal: Goal, item: Document | None) -> None:
+    """Raises CliError when an end has come that the user wants to hear of."""
+    if item is None:
+        if "deleted" in goal.fail_on:
+            raise CliError(
+                f"{goal.name} was deleted before it was {goal.wanted}", hints=["skulkctl instances"]
+            )
+        return
+    broken = failures(item) if "failed" in goal.fail_on else []
+    if broken:
+        raise _failed(call, goal, broken[0])
+
+
+def _failed(call: Invocation, goal: Goal, runner: Document) -> CliError:
+    rank = "" if runner["rank"] is None else f"rank {runner['rank']} "
+    why = [f"{rank}on {runner['node']} (runner {runner['id']}): {runner['error']}"]
+    phase = _last_phase(call, runner)
+    if phase:
+        why.append(f"last phase: {phase}")
+    short = short_instance(goal.instance_id)
+    hints = [f"skulkctl diagnose {runner['node']}", f"take it away:  skulkctl delete {short}"]
+    return CliError(f"{goal.name} did not become {goal.wanted}", *why, hints=hints)
+
+
+def _last_phase(call: Invocation, runner: Document) -> str | None:
+    """What the runner did last, as its node's supervisor recorded it; None when nobody says."""
+    from skulkctl.client import Client, path_segment
+
+    client = Client(call.target, _LOOK_S, call.talk.detail)
+    try:
+        path = f"/v1/diagnostics/cluster/{path_segment(str(runner['nodeId']))}"
+        diagnostics = client.get_optional(path)
+    except CliError as error:
+        call.talk.detail(error.what)
+        return None
+    for record in sequence(diagnostics, "supervisorRunners"):
+        if text(record, "runnerId") == runner["id"]:
+            detail = text(record, "phaseDetail")
+            phase = text(record, "phase")
+            return f"{phase} ({detail})" if phase and detail else phase
+    return None
+
+
+def _progress(goal: Goal, item: Document | None) -> tuple[str, str, float | None]:
+    """Stage, text and fraction for the progress line."""
+    if item is None:
+        return "unseen", f"{goal.name}: not in the cluster's state yet", None
+    if goal.wanted == "deleted":
+        return "deleting", f"{goal.name}: waiting for its {item['totalRunners']} runners", None
+    runners = [entry for entry in sequence(item, "runners") if isinstance(entry, Mapping)]
+    ranks = [f"{runner['node']} {runner_text(runner)}" for runner in runners]
+    stage = " ".join(str(runner["status"]) for runner in runners)
+    return stage, f"{goal.name}: {', '.join(ranks)}", _fraction(runners)
+
+
+def _fraction(runners: list[Document]) -> float | None:
+    """Layers loaded of all, when every rank is loading."""
+    loaded = [integer(runner, "layersLoaded") for runner in runners]
+    totals = [integer(runner, "layersToLoad") for runner in runners]
+    if not runners or None in loaded or not all(totals):
+        return None
+    return sum(count or 0 for count in loaded) / sum(total or 0 for total in totals)
+
+
+def _too_late(goal: Goal, item: Document | None, limit_s: float) -> DeadlinePassed:
+    told = f"status {item['status']}" if item else "not in the cluster's state"
+    detail = text(item, "detail")
+    told = f"{told}: {detail}" if detail else told
+    return DeadlinePassed(
+        f"{goal.name} is not {goal.wanted} yet",
+        f"waited {age_text(limit_s)}; {told}; it goes on in the cluster",
+        hints=[
+            f"wait longer:  skulkctl wait {short_instance(goal.instance_id)} "
+            f"--for {goal.wanted} --timeout 30m"
+        ],
+    )

@@ -1,0 +1,1 @@
+"""skulkctl with models: placing, watching, asking, bringing files."""

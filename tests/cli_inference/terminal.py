@@ -1,0 +1,84 @@
+"""A program on a terminal of its own: type at it, wait for what it shows."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import pty
+import select
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Iterator, Mapping
+
+DEADLINE_S = 30.0
+CTRL_C, CTRL_D = "\x03", "\x04"
+
+
+class Terminal:
+    """The leading end of a pseudo terminal and the program behind it."""
+
+    def __init__(self, child: subprocess.Popen[bytes], leader: int) -> None:
+        self.child = child
+        self._leader = leader
+        self.shown = ""
+        self._read = 0
+
+    def expect(self, text: str) -> str:
+        """Wait until the text appears after what was waited for last; all that came with it."""
+        end = time.monotonic() + DEADLINE_S
+        while text not in self.shown[self._read :]:
+            if time.monotonic() > end or not self._more(end):
+                raise AssertionError(f"waited in vain for {text!r} after: {self.shown!r}")
+        start = self._read
+        self._read = self.shown.index(text, start) + len(text)
+        return self.shown[start : self._read]
+
+    def type(self, text: str) -> None:
+        os.write(self._leader, text.encode())
+
+    def leave(self) -> int:
+        """Read what is left; the exit code."""
+        end = time.monotonic() + DEADLINE_S
+        while self._more(end):
+            pass
+        return self.child.wait(DEADLINE_S)
+
+    def _more(self, end: float) -> bool:
+        ready, _, _ = select.select([self._leader], [], [], max(0.0, end - time.monotonic()))
+        if not ready:
+            return False
+        # Reading fails, instead of ending, when the last user of the terminal has gone.
+        with contextlib.suppress(OSError):
+            piece = os.read(self._leader, 4096)
+            self.shown += piece.decode("utf-8", "replace").replace("\r\n", "\n")
+            return bool(piece)
+        return False
+
+
+@contextlib.contextmanager
+def terminal(*arguments: str, environ: Mapping[str, str] | None = None) -> Iterator[Terminal]:
+    """Run skulkctl on a terminal, where ctrl-C and ctrl-D mean what they mean to people."""
+    leader, follower = pty.openpty()
+
+    def take_terminal() -> None:
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+    child = subprocess.Popen(
+        [sys.executable, "-m", "skulkctl", *arguments],
+        stdin=follower,
+        stdout=follower,
+        stderr=follower,
+        env={**os.environ, **(environ or {})},
+        start_new_session=True,
+        preexec_fn=take_terminal,  # noqa: PLW1509 - one system call, no lock is touched
+    )
+    os.close(follower)
+    try:
+        yield Terminal(child, leader)
+    finally:
+        child.kill()
+        child.wait(DEADLINE_S)
+        os.close(leader)

@@ -1,0 +1,191 @@
+"""Instances, staging, requests and placements as rows and words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from skulkctl.errors import NotFound, UsageMistake
+from skulkctl.views.instances import failures, find_instance, instance_items
+from skulkctl.views.placement import choose_preview, placement_body, refusal_lines
+from skulkctl.views.staging import nodes_with
+from skulkctl.views.tasks import find_task, task_items
+from skulkctl.watch import read_fail_on
+from tests.cli.stock import KITE1, KITE2
+from tests.cli_inference.model_node import (
+    INSTANCE,
+    MODEL,
+    READY,
+    a_download,
+    a_state,
+    a_task,
+    another_instance,
+)
+
+GIB = 1024**3
+
+
+def an_ongoing_download(done: int, total: int) -> Any:
+    progress = {
+        "total": {"inBytes": total},
+        "downloaded": {"inBytes": done},
+        "speed": 1048576.0,
+        "etaMs": 18000,
+    }
+    return a_download("DownloadOngoing", downloadProgress=progress)
+
+
+@pytest.mark.parametrize(
+    ("runner", "detail"),
+    [
+        (READY, None),
+        ({"RunnerRunning": {}}, None),
+        (None, "waiting for a runner"),
+        ({"RunnerIdle": {}}, "started"),
+        ({"RunnerConnecting": {}}, "connecting"),
+        ({"RunnerLoading": {"layersLoaded": 12, "totalLayers": 30}}, "loading 12/30"),
+        ({"RunnerLoading": {"layersLoaded": 0, "totalLayers": 0}}, "loading"),
+        ({"RunnerLoaded": {}}, "loaded"),
+        ({"RunnerWarmingUp": {}}, "warming up"),
+        ({"RunnerShuttingDown": {}}, "stopping"),
+        ({"RunnerFailed": {"errorMessage": "no memory\nmore"}}, "failed: no memory"),
+        ({"RunnerFailed": {"errorMessage": None}}, "failed: no reason given"),
+        ({"RunnerOfTheFuture": {}}, "RunnerOfTheFuture"),
+    ],
+)
+def test_the_detail_is_what_the_last_rank_does(runner: Any, detail: str | None) -> None:
+    (item,) = instance_items(a_state(READY, runner))
+    assert item["detail"] == detail
+
+
+def test_a_failure_is_told_before_a_rank_that_is_farther_behind() -> None:
+    (item,) = instance_items(a_state(None, {"RunnerFailed": {"errorMessage": "no memory"}}))
+    assert (item["status"], item["detail"]) == ("failed", "failed: no memory")
+    assert [failure["rank"] for failure in failures(item)] == [1]
+
+
+@pytest.mark.parametrize(
+    ("download", "detail"),
+    [
+        (an_ongoing_download(GIB, 3 * GIB), "staging 1.0GiB/3.0GiB, 18s left"),
+        (a_download("DownloadPending"), "staging not begun"),
+        (a_download("DownloadFailed", errorMessage="disk full"), "staging failed: disk full"),
+        (a_download("DownloadCompleted", total={"inBytes": 5}), "waiting for a runner"),
+        (a_download("DownloadPending", "another/model"), "waiting for a runner"),
+    ],
+)
+def test_staging_is_told_while_there_is_no_runner(download: Any, detail: str) -> None:
+    state = a_state(READY, None)
+    state["downloads"] = {KITE2: [download]}
+    (item,) = instance_items(state)
+    assert item["detail"] == detail
+    assert bool(failures(item)) == detail.startswith("staging failed")
+
+
+def test_an_instance_tells_sharding_context_layers_and_open_requests() -> None:
+    state = a_state()
+    state["tasks"] = {
+        "t1": a_task("t1", "c1"),
+        "t2": a_task("t2", "c2", "Pending"),
+        "t3": a_task("t3", "c3", "Complete"),
+        "t4": {"LoadModel": {"taskId": "t4", "taskStatus": "Running", "instanceId": INSTANCE}},
+    }
+    (item,) = instance_items(state)
+    assert (item["sharding"], item["contextTokenLimit"], item["tasks"]) == ("Pipeline", 131072, 2)
+    assert item["storageBytes"] == 729808896
+
+
+@pytest.mark.parametrize(
+    "typed", [INSTANCE, "7f3c", "7F3C2A10", MODEL, "llama-3.2-1b-instruct-4bit"]
+)
+def test_an_instance_is_found_by_id_prefix_or_model(typed: str) -> None:
+    assert find_instance(instance_items(a_state()), typed)["id"] == INSTANCE
+
+
+def test_a_model_that_is_placed_twice_does_not_name_an_instance() -> None:
+    items = instance_items(another_instance(a_state(), "aaaa"))
+    with pytest.raises(UsageMistake) as raised:
+        find_instance(items, MODEL)
+    assert raised.value.why == (f"{INSTANCE}  {MODEL}", f"aaaa  {MODEL}")
+    assert find_instance(items, "aa")["id"] == "aaaa"
+    with pytest.raises(NotFound):
+        find_instance(items, "bb")
+
+
+def test_a_request_is_found_by_task_command_or_prefix() -> None:
+    items = task_items({"tasks": {"t-1": a_task("t-1", "c-1"), "t-2": a_task("t-2", "c-2")}})
+    assert [find_task(items, typed)["taskId"] for typed in ("t-1", "c-2")] == ["t-1", "t-2"]  # type: ignore[index]
+    assert find_task(items, "x") is None
+    with pytest.raises(UsageMistake):
+        find_task(items, "t-")
+
+
+def test_files_are_on_the_nodes_that_completed_them() -> None:
+    done = a_download("DownloadCompleted", total={"inBytes": 5})
+    state = a_state()
+    state["downloads"] = {KITE2: [done], KITE1: [a_download("DownloadPending")]}
+    assert nodes_with(state, MODEL) == ["kite2"]
+
+
+@pytest.mark.parametrize(
+    ("typed", "wanted", "ends"),
+    [
+        (None, "ready", {"failed", "deleted"}),
+        (None, "deleted", set()),
+        ("failed", "deleted", {"failed"}),
+        ("none", "ready", set()),
+        (" deleted ,failed", "ready", {"failed", "deleted"}),
+    ],
+)
+def test_the_ends_of_a_wait(typed: str | None, wanted: str, ends: set[str]) -> None:
+    assert read_fail_on(typed, wanted) == ends
+
+
+def a_preview(nodes: int, sharding: str = "Pipeline", meta: str = "MlxRing") -> dict[str, Any]:
+    by_node = {f"n{number}": f"r{number}" for number in range(nodes)}
+    instance = {"MlxRingInstance": {"shardAssignments": {"nodeToRunner": by_node}}}
+    return {
+        "sharding": sharding,
+        "instance_meta": meta,
+        "instance": instance if nodes else None,
+        "error": None if nodes else "does not fit",
+    }
+
+
+@pytest.mark.parametrize(
+    ("min_nodes", "sharding", "chosen"),
+    [(1, "Pipeline", 1), (2, "Pipeline", 2), (3, "Pipeline", None), (1, "Tensor", None)],
+)
+def test_the_smallest_preview_that_fits_the_wish_is_chosen(
+    min_nodes: int, sharding: str, chosen: int | None
+) -> None:
+    previews = [a_preview(2), a_preview(1), a_preview(0, "Tensor"), a_preview(1, "Tensor", "X")]
+    body = placement_body("m", sharding, "MlxRing", min_nodes, [])
+    found = choose_preview({"previews": previews}, body)
+    assert found == (a_preview(chosen) if chosen else None)
+
+
+def test_a_refusal_is_split_into_reasons_with_names_and_hints() -> None:
+    message = (
+        f"org/big (31.2GB weights) does not fit: [{KITE1}] Pipeline: {KITE1} needs ~41.8GB "
+        f"(31.2GB weights; 1.0GB KV@8192tok); [{KITE2}] Pipeline: short"
+    )
+    reasons, hints = refusal_lines([message, "hint: free memory"], a_state())
+    assert reasons == [
+        "org/big (31.2GB weights) does not fit: [kite1] Pipeline: kite1 needs ~41.8GB "
+        "(31.2GB weights; 1.0GB KV@8192tok)",
+        "[kite2] Pipeline: short",
+    ]
+    assert hints == ["free memory"]
+
+
+@given(st.text(alphabet="ab;() []:", max_size=40))
+def test_no_word_of_a_refusal_is_lost(message: str) -> None:
+    reasons, _ = refusal_lines([message], {})
+    kept = "".join(reasons)
+    assert [char for char in kept if char in "ab()[]"] == [
+        char for char in message if char in "ab()[]"
+    ]
