@@ -170,7 +170,8 @@ def _progress(goal: Goal, item: Document | None) -> tuple[str, str, float | None
     runners = [entry for entry in sequence(item, "runners") if isinstance(entry, Mapping)]
     ranks = [f"{runner['node']} {runner_text(runner)}" for runner in runners]
     stage = " ".join(str(runner["status"]) for runner in runners)
-    return stage, f"{goal.name}: {', '.join(ranks)}", _fraction(runners)
+    # The name comes last: it is what a narrow terminal may cut off.
+    return stage, f"{', '.join(ranks)}  {goal.name}", _fraction(runners)
 
 
 def _fraction(runners: list[Document]) -> float | None:

@@ -9,6 +9,11 @@ from skulkd.wire.diagnostics import RunnerPhase
 _MAX_WORDS = 2000
 
 
+def cut(words: str) -> str:
+    """What a runner says, at a length that states and logs can bear."""
+    return words if len(words) <= _MAX_WORDS else words[:_MAX_WORDS] + "…"
+
+
 @dataclass(frozen=True, slots=True)
 class Ending:
     """How a runner ended. `cause` is short: a signal, an exit code, or what we killed it for."""
@@ -30,13 +35,13 @@ class Ending:
         """The whole story, for operators."""
         if self.phase is None:
             return self.cause[:1].upper() + self.cause[1:]
-        words = "" if self.words is None else f": {self.words[:_MAX_WORDS]}"
+        words = "" if self.words is None else f": {cut(self.words)}"
         return f"Terminated ({self.cause}) during {self.phase}{words}"
 
 
 def not_started(why: str, *, restart_helps: bool) -> Ending:
     """There was no process, or none that came to anything."""
-    return Ending(f"not started: {why[:_MAX_WORDS]}", restart_helps)
+    return Ending(f"not started: {cut(why)}", restart_helps)
 
 
 def killed(why: str, phase: RunnerPhase, words: str | None = None) -> Ending:

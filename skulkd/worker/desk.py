@@ -10,6 +10,7 @@ from skulkd.runner import protocol
 from skulkd.wire import events
 from skulkd.wire.ids import TaskId
 from skulkd.wire.tasks import Task, TextGeneration
+from skulkd.worker.causes import cut
 from skulkd.worker.record import RunnerRecord
 from skulkd.worker.task_book import TERMINAL, OpenTask
 from skulkd.worker.task_stream import SLOW_READER, TaskEnded, TaskStream
@@ -71,7 +72,8 @@ class TaskDesk:
             self._record.milestone(*_milestone(entry))
             if status == "Complete" and isinstance(entry.task, TextGeneration):
                 self.mean_s += _NEWEST * (self._clock() - entry.sent_at - self.mean_s)
-            self._conclude(task_id, TaskEnded(status, message.error_type, message.error_message))
+            reason = None if message.error_message is None else cut(message.error_message)
+            self._conclude(task_id, TaskEnded(status, message.error_type, reason))
         elif task_id in self._shown:
             self._publish(events.TaskStatusUpdated(task_id=task_id, task_status=status))
 

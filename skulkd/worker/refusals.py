@@ -4,6 +4,7 @@ WorkerRefusal
 ├── NoSuchInstance   this node has no runner of that instance
 ├── NoSuchTask       no runner here has, or had lately, that task
 ├── NotReady         the runner is starting, restarting, stopping or has failed
+├── DuplicateTask    a request with that id is open
 ├── QueueFull        too many requests wait already
 └── RequestTooLarge  the request does not fit a message to the runner
 """
@@ -40,6 +41,12 @@ class NotReady(WorkerRefusal):
         self.reason = reason or failed
         why = "" if self.reason is None else f": {self.reason}"
         super().__init__(f"instance {instance_id} is not ready ({self.status_kind}){why}")
+
+
+class DuplicateTask(WorkerRefusal):
+    def __init__(self, task_id: TaskId) -> None:
+        self.task_id = task_id
+        super().__init__(f"task {task_id} is open already")
 
 
 class QueueFull(WorkerRefusal):

@@ -17,9 +17,9 @@ from skulkd.runner import protocol
 from skulkd.runner.framing import FrameError, read_frame
 from skulkd.runner.protocol import Ack, Cancel, Configure, GenerationOptions, RunTask
 from skulkd.wire.ids import TaskId
-from skulkd.wire.runners import RunnerFailed, RunnerShutdown
+from skulkd.wire.runners import RunnerFailed, RunnerShutdown, RunnerStatus
 from skulkd.wire.tasks import Shutdown, Task
-from skulkd.worker.causes import Ending, ended, killed, not_started
+from skulkd.worker.causes import Ending, cut, ended, killed, not_started
 from skulkd.worker.deadlines import Standing, next_deadline
 from skulkd.worker.desk import TaskDesk
 from skulkd.worker.options import StopSteps, WorkerOptions
@@ -148,6 +148,8 @@ class Supervisor:
             # Whatever it started would hold the pipes open.
             process.send_signal(signal.SIGKILL)
             await asyncio.wait({reading}, timeout=_DRAIN_S)
+            if reading.done():
+                reading.result()  # an error of ours must not pass for the runner's end
             await process.log.finished(_DRAIN_S)
         finally:
             for task in (reading, watching, exiting):
@@ -216,7 +218,7 @@ class Supervisor:
         match message:
             case protocol.Status():
                 self._record.reported = True
-                self._record.set_status(message.status)
+                self._record.set_status(_bearable(message.status))
                 self._on_change()
             case protocol.TaskAcknowledged():
                 self._desk.acknowledged(message.task_id)
@@ -238,7 +240,7 @@ class Supervisor:
         """A runner that will not load or warm up is of no use."""
         entry = self._record.book.find(message.task_id)
         if message.status == "Failed" and entry is not None and type(entry.task) in self.asked:
-            self._refused = f"{type(entry.task).__name__} failed: {message.error_message}"
+            self._refused = cut(f"{type(entry.task).__name__} failed: {message.error_message}")
 
     def _send(self, message: protocol.ToRunner) -> None:
         # A message that does not get through is missed by a deadline.
@@ -281,3 +283,9 @@ class Supervisor:
         )
         deadline = next_deadline(standing, self._options.runner, self._options.patience)
         return None if deadline is None or self._clock() < deadline.at else deadline.why
+
+
+def _bearable(status: RunnerStatus) -> RunnerStatus:
+    if isinstance(status, RunnerFailed) and status.error_message is not None:
+        return RunnerFailed(error_message=cut(status.error_message))
+    return status

@@ -39,7 +39,13 @@ from skulkd.worker.plan import (
     plan,
 )
 from skulkd.worker.process import Spawn, spawn_runner
-from skulkd.worker.refusals import NoSuchInstance, NoSuchTask, NotReady, QueueFull
+from skulkd.worker.refusals import (
+    DuplicateTask,
+    NoSuchInstance,
+    NoSuchTask,
+    NotReady,
+    QueueFull,
+)
 from skulkd.worker.slot import Slot
 from skulkd.worker.supervisor import Duty, Supervisor
 from skulkd.worker.task_stream import INSTANCE_DELETED, NODE_STOPPING, TaskEnded, TaskStream
@@ -118,6 +124,8 @@ class Worker:
         supervisor = slot.serving
         if supervisor is None or self._stopping:
             raise NotReady(task.instance_id, slot.record.status)
+        if slot.record.book.find(task.task_id) is not None:
+            raise DuplicateTask(task.task_id)
         places = self._options.runner.max_concurrent
         waiting = max(0, slot.desk.requests - places)
         if waiting >= self._options.queue_limit and slot.desk.requests >= places:
@@ -184,7 +192,9 @@ class Worker:
             case Load() | WarmUp():
                 self._ask(action)
             case StopRunner():
-                self._begin(self._retire(self._slots[action.runner_id]))
+                slot = self._slots[action.runner_id]
+                slot.stopping = True
+                self._begin(self._retire(slot))
             case GiveUp():
                 self._slots[action.runner_id].give_up(action.why)
                 _log.error("runner %s is not started again: %s", action.runner_id, action.why)

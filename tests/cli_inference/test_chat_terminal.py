@@ -90,6 +90,7 @@ def test_thoughts_are_muted_and_a_model_cannot_drive_the_terminal(node: ModelNod
     with terminal("chat") as screen:
         ask(screen, "Hi", "\x1b[2mhm\x1b[0m\n\n")
         screen.expect("?[31mred?!\n")
+        screen.expect(">>> ")
         screen.type(CTRL_D)
         assert screen.leave() == 0
     with terminal("chat", "What is it?", environ=PLAIN) as screen:

@@ -73,8 +73,9 @@ def _open_requests(cli: Cli) -> str:
 
 
 def _a_long_answer() -> subprocess.Popen[bytes]:
-    """skulkctl in the middle of an answer."""
-    command = [sys.executable, "-m", "skulkctl", "chat", TINY, "On and on", "--max-tokens", "3000"]
+    """skulkctl in the middle of an answer; the likeliest words of this model never end."""
+    arguments = ["chat", TINY, "On and on", "--max-tokens", "3000", "--temperature", "0"]
+    command = [sys.executable, "-m", "skulkctl", *arguments]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert child.stdout is not None
     assert child.stdout.read(1)

@@ -119,9 +119,9 @@ def test_wait_shows_progress_and_ends_when_ready(cli: Cli, node: ModelNode) -> N
     assert result == (
         0,
         f"ready {MODEL} (7f3c2a10) on kite1, kite2\n",
-        f"{MODEL} (7f3c2a10): kite1 waiting for a runner, kite2 waiting for a runner\n"
-        f"{MODEL} (7f3c2a10): kite1 loading 2/8, kite2 waiting for a runner\n"
-        f"{MODEL} (7f3c2a10): kite1 ready, kite2 warming up\n",
+        f"kite1 waiting for a runner, kite2 waiting for a runner  {MODEL} (7f3c2a10)\n"
+        f"kite1 loading 2/8, kite2 waiting for a runner  {MODEL} (7f3c2a10)\n"
+        f"kite1 ready, kite2 warming up  {MODEL} (7f3c2a10)\n",
     )
 
 

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
 
+import psutil
+
 from skulkd.cluster.replica import Replica
 from skulkd.placement.fresh import make_fresh
 from skulkd.placement.planner import Candidate, Wish, place
@@ -260,7 +262,6 @@ def log_text(log_dir: Path) -> str:
 def is_running(pid: int) -> bool:
     """Whether there is such a process that is not a zombie."""
     try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except FileNotFoundError:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
         return False
-    return text.rpartition(")")[2].split()[0] != "Z"

@@ -144,7 +144,7 @@ class StandIn:
         if command == "say":
             self._say(task, int(argument))
         elif command == "fail":
-            self._end(task, "Failed", "no such thing")
+            self._end(task, "Failed", "no such thing" + "!" * int(argument or 0))
         elif command == "crash":
             self._out(task, "before")
             os._exit(int(argument))

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from skulkd.runner.protocol import RunnerOptions
@@ -191,10 +192,9 @@ async def test_runners_are_started_the_slow_way_when_forking_does_not_work(
 
 def parent_of(pid: int) -> int | None:
     try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except FileNotFoundError:
+        return psutil.Process(pid).ppid()
+    except psutil.NoSuchProcess:
         return None
-    return int(text.rpartition(")")[2].split()[1])
 
 
 @pytest.fixture

@@ -10,13 +10,22 @@ from pathlib import Path
 
 import pytest
 
+from skulkd.runner.protocol import GenerationOptions
 from skulkd.wire.diagnostics import RunnerSupervisorDiagnostics
 from skulkd.wire.events import RunnerStatusUpdated, TaskCreated, TaskDeleted, TaskStatusUpdated
 from skulkd.wire.ids import InstanceId, TaskId
 from skulkd.wire.runners import RunnerReady, RunnerRunning
-from skulkd.worker.refusals import NoSuchInstance, NoSuchTask, NotReady, QueueFull
+from skulkd.worker.refusals import (
+    DuplicateTask,
+    NoSuchInstance,
+    NoSuchTask,
+    NotReady,
+    QueueFull,
+    RequestTooLarge,
+)
 from tests.worker.rig import (
     PATIENT,
+    a_request,
     eventually,
     first_text,
     read_all,
@@ -144,6 +153,29 @@ async def test_a_full_queue_refuses_with_a_time_to_come_back(tmp_path: Path) -> 
             await stream.aclose()
         await rig.idle(instance_id)
         await read_all(await rig.ask(instance_id, "say 1"))
+
+
+async def test_a_request_too_large_for_a_message_is_refused(tmp_path: Path) -> None:
+    async with running(tmp_path, stand_in()) as rig:
+        instance_id = await ready(rig)
+        with pytest.raises(RequestTooLarge):
+            await rig.ask(instance_id, "x" * 17_000_000)
+        assert (await read_all(await rig.ask(instance_id, "say 1")))[0] == "0 "
+
+
+async def test_a_task_that_is_open_is_not_taken_twice(tmp_path: Path) -> None:
+    async with running(tmp_path, stand_in()) as rig:
+        task = a_request(await ready(rig), "hang")
+        stream = await rig.worker.submit(task, GenerationOptions())
+        with pytest.raises(DuplicateTask):
+            await rig.worker.submit(task, GenerationOptions())
+        await stream.aclose()
+
+
+async def test_endless_words_of_a_runner_are_cut(tmp_path: Path) -> None:
+    async with running(tmp_path, stand_in()) as rig:
+        _, ended = await read_all(await rig.ask(await ready(rig), "fail 1000000"))
+        assert 1000 < len(ended.error_message or "") < 3000
 
 
 async def test_a_queue_of_none_still_serves_the_places(tmp_path: Path) -> None:

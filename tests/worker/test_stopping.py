@@ -7,6 +7,7 @@ import os
 import signal
 from pathlib import Path
 
+import psutil
 import pytest
 
 from skulkd.wire.runners import RunnerReady
@@ -94,7 +95,7 @@ async def test_a_start_that_is_cancelled_leaves_nothing_open(tmp_path: Path, tur
     """However far it came: each turn of the loop is a step of the start."""
     launch = Launch(os.environ, tmp_path / "runner-a.log", LogLimits())
     before = open_files()
-    start = asyncio.create_task(stand_in("deaf")(launch))
+    start = asyncio.ensure_future(stand_in("deaf")(launch))
     for _ in range(turns):
         await asyncio.sleep(0)
     start.cancel()
@@ -108,4 +109,4 @@ async def test_a_start_that_is_cancelled_leaves_nothing_open(tmp_path: Path, tur
 
 
 def open_files() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
+    return psutil.Process().num_fds()
