@@ -47,6 +47,16 @@ RUNNERS = (
     Column("last-progress", "lastProgressAt", "Its last report of progress.", wide=True),
 )
 
+RECORDER = (
+    Column("at", "at", "When the runner reported it."),
+    Column("rank", "context.rank", "Rank of the runner.", right=True),
+    Column("event", "event", "What was reported."),
+    Column("phase", "phase", "The phase it belongs to."),
+    Column("detail", "detail", "What exactly."),
+)
+RECORDER_SHOWN = 6
+"""Newest entries of each runner; the wide form shows all 128."""
+
 PLACEMENTS = (
     Column("instance", "instanceId", "Id of the instance."),
     Column("model", "modelId", "Model that is placed."),
@@ -75,6 +85,7 @@ def diagnostics_screen(diagnostics: object, wide: bool, colour: bool) -> str:
             _pairs("RESOURCES", _resources(mapping(diagnostics, "resources"))),
             _table("PROCESSES", PROCESSES, _rows(diagnostics, "processes"), wide, colour),
             _table("RUNNERS", RUNNERS, _runners(diagnostics), wide, colour),
+            _table("RECORDER", RECORDER, _recorder(diagnostics, wide), wide, colour),
             _table("PLACEMENTS", PLACEMENTS, _placements(diagnostics), wide, colour),
             "WARNINGS\n" + "".join(f"  {line}\n" for line in warnings or ["none"]),
         ]
@@ -146,6 +157,15 @@ def _runners(diagnostics: object) -> list[Document]:
     return [
         {**runner, **_rank(runner), "taskCount": len(sequence(runner, "inProgressTasks"))}
         for runner in _rows(diagnostics, "supervisorRunners")
+    ]
+
+
+def _recorder(diagnostics: object, wide: bool) -> list[Document]:
+    """What each runner reported last, oldest first."""
+    return [
+        entry
+        for runner in _rows(diagnostics, "supervisorRunners")
+        for entry in _rows(runner, "flightRecorder")[0 if wide else -RECORDER_SHOWN :]
     ]
 
 

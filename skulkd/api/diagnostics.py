@@ -103,7 +103,7 @@ async def diagnose(node: Services) -> NodeDiagnostics:
     alive = any(record.process_alive for record in supervisors)
     leaked = leaked_wired_warning(memory.wired, runner_alive=alive)
     gathered = readings.warnings if readings is not None else ()
-    everything = {*warnings, *memory.warnings, *process_warnings, *gathered}
+    everything = {*warnings, *memory.warnings, *process_warnings, *gathered, *worker.warnings()}
     if leaked is not None:
         everything.add(leaked)
     identity = readings.identity if readings is not None else None

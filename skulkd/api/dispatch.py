@@ -42,6 +42,8 @@ class Worker(Protocol):
 
     def runner_pids(self) -> frozenset[int]: ...
 
+    def warnings(self) -> list[str]: ...
+
 
 @dataclass(frozen=True, slots=True)
 class Patience:

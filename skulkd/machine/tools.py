@@ -75,19 +75,20 @@ def stop_running_tools() -> None:
 
 
 def _start(argv: Sequence[str]) -> subprocess.Popen[bytes]:
-    try:
-        process = subprocess.Popen(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={**os.environ, "LC_ALL": "C", "LANG": "C"},
-            # A group of its own: killing it also ends what the tool itself started.
-            start_new_session=True,
-        )
-    except OSError as error:
-        raise ToolMissing(f"{argv[0]} cannot be started: {error.strerror or error}") from error
+    # Started and noted in one go, or a stop in between would leave it running.
     with _running_lock:
+        try:
+            process = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env={**os.environ, "LC_ALL": "C", "LANG": "C"},
+                # A group of its own: killing it also ends what the tool itself started.
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise ToolMissing(f"{argv[0]} cannot be started: {error.strerror or error}") from error
         _running.add(process)
     return process
 

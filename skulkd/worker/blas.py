@@ -31,6 +31,20 @@ class BlasChoice:
     missing: bool = False
     """True when a faster library would help and is not there."""
 
+    def __str__(self) -> str:
+        return f"{self.library or 'none preloaded'} ({self.why})"
+
+    @property
+    def warning(self) -> str | None:
+        """What the operator should do, if anything."""
+        if not self.missing:
+            return None
+        return (
+            f"runners have no fast BLAS: {self.why}. Prompts are read many times slower than "
+            "this machine could; install OpenBLAS (Debian, Ubuntu: apt-get install "
+            "libopenblas0-pthread) or correct runtime.blas, then restart skulkd"
+        )
+
     def environ(self, current: Mapping[str, str]) -> dict[str, str]:
         """Variables that a runner needs besides those it would have; the operator's stay."""
         if self.library is None:
@@ -62,14 +76,15 @@ def choose_blas(
     found = next((str(path) for path in well_known if is_file(path)), None)
     library = found or find_library("openblas")
     if library is None:
-        return BlasChoice(None, "no OpenBLAS on this system; prompts are read slowly", missing=True)
+        return BlasChoice(None, "no OpenBLAS on this system", missing=True)
     return BlasChoice(library, "found on this system")
 
 
 def _named(setting: str, is_file: Callable[[Path], bool]) -> BlasChoice:
     # The loader splits LD_PRELOAD at both and knows no way to quote them.
     if ":" in setting or any(letter.isspace() for letter in setting):
-        return BlasChoice(None, f"runtime.blas must not contain spaces or colons: {setting}")
+        why = f"runtime.blas must not contain spaces or colons: {setting}"
+        return BlasChoice(None, why, missing=True)
     if not is_file(Path(setting)):
-        return BlasChoice(None, f"runtime.blas names no file: {setting}")
+        return BlasChoice(None, f"runtime.blas names no file: {setting}", missing=True)
     return BlasChoice(setting, "named by runtime.blas")

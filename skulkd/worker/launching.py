@@ -39,7 +39,7 @@ class CannotLaunch(Exception):
 
 
 class Launcher:
-    """Prepares starts. `blas` is known after the first one."""
+    """Prepares starts. `blas` is known once it was looked for."""
 
     def __init__(
         self,
@@ -90,6 +90,11 @@ class Launcher:
             problem = self._library.problem(model_id)
             raise CannotLaunch(problem or f"{model_id} has no files on this node")
         prune_logs(self._log_dir, self._options.log)
+        self.find_blas()
+        return path
+
+    def find_blas(self) -> None:
+        """Blocking: may ask the system's loader, once."""
         if self.blas is None:
             self.blas = choose_blas(
                 self._options.blas,
@@ -97,7 +102,6 @@ class Launcher:
                 accelerated=self._options.accelerated,
                 find_library=ctypes.util.find_library,
             )
-        return path
 
     def _launch(self, runner_id: RunnerId) -> Launch:
         blas = self.blas or BlasChoice(None, "not looked for")
@@ -106,4 +110,5 @@ class Launcher:
             environ=runner_environ(self._environ, blas, package_root),
             log_file=log_path(self._log_dir, runner_id),
             log_limits=self._options.log,
+            blas=str(blas),
         )

@@ -86,14 +86,14 @@ class RunnerRecord:
 
     # The process
 
-    def starting(self) -> None:
-        """Another process is about to be started for this runner."""
+    def starting(self, blas: str = "") -> None:
+        """Another process is about to be started for this runner, with this BLAS."""
         self.pid = self.exit_code = None
         self.reported = False
         self.started_at = self.heard_at = self._clock()
         self.recorder.restart(self.stamp())
         self.set_status(RunnerIdle())
-        self.milestone("process_start_requested")
+        self.milestone("process_start_requested", f"blas={blas}" if blas else None)
 
     def started(self, pid: int) -> None:
         self.pid, self.alive = pid, True

@@ -76,7 +76,7 @@ class Supervisor:
 
     async def run(self) -> Ending:
         """Start the runner and stay with it until it is gone and reaped."""
-        self._record.starting()
+        self._record.starting(self._duty.launch.blas)
         self._on_change()
         try:
             self._process = await self._spawn(self._duty.launch)

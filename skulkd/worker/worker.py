@@ -22,7 +22,6 @@ from skulkd.wire.ids import InstanceId, NodeId, RunnerId, TaskId
 from skulkd.wire.runners import RunnerShutdown
 from skulkd.wire.state import State
 from skulkd.wire.tasks import LoadModel, StartWarmup, TextGeneration
-from skulkd.worker.blas import BlasChoice
 from skulkd.worker.causes import Ending, not_started
 from skulkd.worker.launching import CannotLaunch, Launcher, Library
 from skulkd.worker.options import StopSteps, WorkerOptions
@@ -91,6 +90,8 @@ class Worker:
 
     async def run(self) -> None:
         """Make this machine match the state, until `stop`."""
+        # Beside the loop: the answer is for diagnostics, and the loader may be slow.
+        self._begin(asyncio.to_thread(self._launcher.find_blas))
         while not self._stopping:
             self._wake.clear()
             due = self._look()
@@ -154,10 +155,10 @@ class Worker:
         records = [slot.record for slot in self._slots.values()]
         return frozenset(record.pid for record in records if record.alive and record.pid)
 
-    @property
-    def blas(self) -> BlasChoice | None:
-        """What runners are started with; None until the first was."""
-        return self._launcher.blas
+    def warnings(self) -> list[str]:
+        """What an operator should know about how runners are started here."""
+        blas = self._launcher.blas
+        return [blas.warning] if blas is not None and blas.warning else []
 
     # --- the loop ---
 

@@ -214,3 +214,17 @@ def test_no_missing_or_odd_key_of_diagnostics_breaks_the_page(
     page = diagnostics_screen(_damaged("diagnostics_node", paths, value), wide=True, colour=False)
     assert page.startswith("RUNTIME\n")
     assert "\x1b" not in page
+
+
+def test_diagnostics_show_the_newest_recorder_entries_and_all_of_them_when_wide() -> None:
+    entries = [
+        {"at": f"t{number}", "phase": "idle", "event": "runner_ready", "context": {"rank": 0}}
+        for number in range(8)
+    ]
+    document = {"supervisorRunners": [{"runnerId": "r1", "flightRecorder": entries}]}
+    short = diagnostics_screen(document, wide=False, colour=False)
+    assert "RECORDER" in short
+    assert "t1 " not in short
+    assert "t2 " in short
+    assert "t7 " in short
+    assert "t0 " in diagnostics_screen(document, wide=True, colour=False)

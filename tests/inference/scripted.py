@@ -89,6 +89,9 @@ class ScriptedWorker:
     def diagnostics(self) -> list[RunnerSupervisorDiagnostics]:
         return []
 
+    def warnings(self) -> list[str]:
+        return []
+
     def runner_pids(self) -> frozenset[int]:
         return frozenset()
 

@@ -37,8 +37,6 @@ def choose(setting: str = "auto", **facts: Any) -> BlasChoice:
         pytest.param(choose("off"), None, id="off"),
         pytest.param(choose(system="darwin"), None, id="macOS"),
         pytest.param(choose(accelerated=True), None, id="gpu"),
-        pytest.param(choose("/opt/none.so"), None, id="named and not there"),
-        pytest.param(choose("/opt/a b.so", is_file=lambda _: True), None, id="cannot be quoted"),
     ],
 )
 def test_the_setting_and_the_system_decide(choice: BlasChoice, library: str | None) -> None:
@@ -47,9 +45,27 @@ def test_the_setting_and_the_system_decide(choice: BlasChoice, library: str | No
     assert not choice.missing
 
 
-def test_a_system_without_a_fast_library_says_so() -> None:
-    choice = choose(is_file=lambda _: False)
+@pytest.mark.parametrize(
+    ("choice", "why"),
+    [
+        pytest.param(choose(is_file=lambda _: False), "no OpenBLAS", id="not installed"),
+        pytest.param(choose("/opt/none.so"), "/opt/none.so", id="named and not there"),
+        pytest.param(
+            choose("/opt/a b.so", is_file=lambda _: True), "spaces", id="cannot be quoted"
+        ),
+    ],
+)
+def test_without_a_fast_library_the_operator_is_told_what_to_do(
+    choice: BlasChoice, why: str
+) -> None:
     assert (choice.library, choice.missing) == (None, True)
+    assert choice.warning is not None
+    assert why in choice.warning
+    assert "libopenblas0" in choice.warning
+
+
+def test_a_system_with_a_fast_library_has_nothing_to_warn_of() -> None:
+    assert choose(is_file=lambda _: True).warning is None
 
 
 def test_a_chosen_library_is_preloaded_with_one_thread() -> None:

@@ -214,7 +214,7 @@ def test_a_cancel_is_on_record_and_does_not_hide_the_phase(record: RunnerRecord)
 
 
 def test_tokens_and_tasks_do_not_push_out_how_the_runner_came_here(record: RunnerRecord) -> None:
-    record.starting()
+    record.starting("/lib/b.so")
     record.started(11)
     for _ in range(200):
         task = a_request(INSTANCE.instance_id, "x")
@@ -234,6 +234,7 @@ def test_tokens_and_tasks_do_not_push_out_how_the_runner_came_here(record: Runne
         "task_sent",
     ]
     assert len(shown) <= sum(SIZES.values()) == 32
+    assert shown[1].detail == "blas=/lib/b.so"
     assert shown[2].detail == "pid=11"
 
 
