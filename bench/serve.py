@@ -43,15 +43,15 @@ def run() -> list[Figure]:
     with live_daemon("bench", env=env) as daemon:
         for name, (model, max_tokens, rounds) in MODELS.items():
             pull = "tiny" if name == "tiny" else "demo"
-            _skulkctl(daemon, "model", "pull", pull)
-            _skulkctl(daemon, "place", model, "--wait", "--timeout", "5m")
+            skulkctl(daemon, "model", "pull", pull)
+            skulkctl(daemon, "place", model, "--wait", "--timeout", "5m")
             directory = models / model.replace("/", "--")
             blas = _runner_blas(daemon)
             with raw_loop(directory, blas) as raw, peer_server(directory, blas) as peer:
                 figures += _measure(name, model, max_tokens, rounds, daemon, raw, peer)
             instance = _state(daemon)["instances"]
             for instance_id in instance:
-                _skulkctl(daemon, "delete", instance_id, "--yes", "--wait")
+                skulkctl(daemon, "delete", instance_id, "--yes", "--wait")
     return figures
 
 
@@ -153,7 +153,7 @@ def _state(daemon: LiveDaemon) -> dict[str, dict[str, object]]:
         return state
 
 
-def _skulkctl(daemon: LiveDaemon, *arguments: str) -> None:
+def skulkctl(daemon: LiveDaemon, *arguments: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "skulkctl", *arguments], env=daemon.env, stdout=subprocess.DEVNULL,
         check=False,

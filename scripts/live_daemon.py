@@ -40,12 +40,16 @@ class LiveDaemon:
 
 
 @contextmanager
-def live_daemon(name: str = "demo", env: Mapping[str, str] | None = None) -> Iterator[LiveDaemon]:
+def live_daemon(
+    name: str = "demo", env: Mapping[str, str] | None = None, config: str = ""
+) -> Iterator[LiveDaemon]:
     """Start `skulkd run` on a free port; stop it and remove its home at the end."""
     with tempfile.TemporaryDirectory(prefix="skulk-", ignore_cleanup_errors=True) as folder:
         home = Path(folder)
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("SKULK_")}
         daemon_env = inherited | {"SKULK_HOME": str(home)} | dict(env or {})
+        if config:
+            (home / "skulk.yaml").write_text(config, encoding="utf-8")
         started = time.monotonic()
         process = subprocess.Popen(
             [sys.executable, "-m", "skulkd", "run", "--listen", "127.0.0.1:0", "--name", name],

@@ -12,7 +12,9 @@ import typer
 from skulkd import __version__
 
 # What the `node` extra brings, by the name that is imported.
-NODE_MODULES = ("aiohttp", "psutil", "prometheus_client", "zenoh", "mlx", "mlx_lm")
+NODE_MODULES = (
+    "aiohttp", "psutil", "prometheus_client", "zenoh", "mlx", "mlx_lm", "gguf", "llguidance",
+)  # fmt: skip
 
 EXAMPLES = """Examples:
 

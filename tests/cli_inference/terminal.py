@@ -13,7 +13,8 @@ import termios
 import time
 from collections.abc import Iterator, Mapping
 
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
+PATIENCE_S = 3.0
 CTRL_C, CTRL_D = "\x03", "\x04"
 
 
@@ -25,31 +26,38 @@ class Terminal:
         self._leader = leader
         self.shown = ""
         self._read = 0
+        self._key = ""
 
     def expect(self, text: str) -> str:
         """Wait until the text appears after what was waited for last; all that came with it."""
         end = time.monotonic() + DEADLINE_S
         while text not in self.shown[self._read :]:
-            if time.monotonic() > end or not self._more(end):
+            if time.monotonic() > end or not self._more():
                 raise AssertionError(f"waited in vain for {text!r} after: {self.shown!r}")
         start = self._read
         self._read = self.shown.index(text, start) + len(text)
         return self.shown[start : self._read]
 
     def type(self, text: str) -> None:
+        self._key = text[-1:] if text[-1:] in (CTRL_C, CTRL_D) else ""
         os.write(self._leader, text.encode())
 
     def leave(self) -> int:
         """Read what is left; the exit code."""
         end = time.monotonic() + DEADLINE_S
-        while self._more(end):
+        while time.monotonic() < end and self._more():
             pass
         return self.child.wait(DEADLINE_S)
 
-    def _more(self, end: float) -> bool:
-        ready, _, _ = select.select([self._leader], [], [], max(0.0, end - time.monotonic()))
+    def _more(self) -> bool:
+        """Read what comes next; whether there may be more. Nothing new is no end."""
+        ready, _, _ = select.select([self._leader], [], [], PATIENCE_S)
         if not ready:
-            return False
+            # Between the prompt and the moment the line editor listens such a key is lost, for
+            # people as well; they press it again.
+            if self._key and self.child.poll() is None:
+                os.write(self._leader, self._key.encode())
+            return True
         # Reading fails, instead of ending, when the last user of the terminal has gone.
         with contextlib.suppress(OSError):
             piece = os.read(self._leader, 4096)
