@@ -140,6 +140,11 @@ def _null_is_empty(value: Any) -> Any:
     return {} if value is None else value
 
 
+def _false_is_off(value: Any) -> Any:
+    # YAML reads a bare `off` as false.
+    return "off" if value is False else value
+
+
 def _blas(value: str) -> str:
     if value in ("auto", "off"):
         return value
@@ -156,7 +161,7 @@ Secret = Annotated[FilledText, AfterValidator(_header_safe)]
 ClusterSecretText = Annotated[FilledText, AfterValidator(check_secret)]
 Listen = Annotated[FilledText, AfterValidator(_listen)]
 WebOrigin = Annotated[FilledText, AfterValidator(_origin)]
-Blas = Annotated[FilledText, AfterValidator(_blas)]
+Blas = Annotated[FilledText, BeforeValidator(_false_is_off), AfterValidator(_blas)]
 HttpUrl = Annotated[Text, AfterValidator(_http_url)]
 
 

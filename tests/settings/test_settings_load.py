@@ -315,3 +315,8 @@ def test_endless_problems_are_counted_and_not_all_printed() -> None:
         check_config_text(junk, "skulk.yaml")
     assert len(caught.value.problems) == 200
     assert str(caught.value).splitlines()[-1] == "and 150 more problems"
+
+
+@pytest.mark.parametrize("text", ["runtime: {blas: off}", "runtime: {blas: 'off'}"])
+def test_off_means_off_with_and_without_quotes(text: str) -> None:
+    assert check_config_text(text, "skulk.yaml").runtime.blas == "off"
