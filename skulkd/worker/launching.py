@@ -4,7 +4,6 @@ Asks the disk, in threads and with limits. Knows no processes.
 """
 
 import asyncio
-import ctypes.util
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -94,13 +93,12 @@ class Launcher:
         return path
 
     def find_blas(self) -> None:
-        """Blocking: may ask the system's loader, once."""
+        """Blocking: asks the disk, once. Python's own search would start a compiler."""
         if self.blas is None:
             self.blas = choose_blas(
                 self._options.blas,
                 system=sys.platform,
                 accelerated=self._options.accelerated,
-                find_library=ctypes.util.find_library,
             )
 
     def _launch(self, runner_id: RunnerId) -> Launch:
