@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,11 @@ from pathlib import Path
 import pytest
 
 from tests.daemon_process import DaemonProcess, StartDaemon, spawn_daemon
+
+# A shell that starts the suite in the background has it ignore Ctrl-C, and every process a test
+# starts would inherit that; the tests of Ctrl-C mean the same everywhere.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _factory(base: Path, started: list[DaemonProcess]) -> StartDaemon:
