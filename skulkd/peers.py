@@ -6,6 +6,7 @@ carries it, so each of them runs and is tested alone. `cluster` implements it.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -82,3 +83,27 @@ class Peers(Protocol):
     def serve_stream(self, method: str, feed: Feed) -> None:
         """Answer questions of this name with a stream, from now on."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What came of asking one of several nodes: an answer, or why there is none."""
+
+    peer: Peer
+    answer: bytes | None = None
+    error: PeerError | None = None
+
+
+async def ask_others(
+    peers: Peers, method: str, body: bytes = b"{}", *, deadline_s: float
+) -> list[Asked]:
+    """Ask all other nodes at the same time. Whoever does not answer is listed with the reason."""
+
+    async def one(peer: Peer) -> Asked:
+        try:
+            answer = await peers.ask(peer.node_id, method, body, deadline_s=deadline_s)
+        except PeerError as error:
+            return Asked(peer, error=error)
+        return Asked(peer, answer)
+
+    return await asyncio.gather(*(one(peer) for peer in peers.others()))

@@ -6,7 +6,7 @@ Whole clusters are tested with real daemons on the real fabric; this is for the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 
 from skulkd.peers import Answer, Feed, Peer, PeerGone, PeerRefused, PeerSilent
 from skulkd.wire.ids import NodeId
@@ -20,6 +20,7 @@ class MeshPeers:
         self._node_id = node_id
         self._answers: dict[str, Answer] = {}
         self._feeds: dict[str, Feed] = {}
+        self._left = asyncio.Event()
         mesh[node_id] = self
 
     @property
@@ -45,10 +46,38 @@ class MeshPeers:
         feed = self._peer(node)._feeds.get(method)
         if feed is None:
             raise PeerRefused(node, "unknown_method", f"{node} does not know {method}")
-        async for piece in feed(self._node_id, body):
-            if node not in self._mesh:
+        pieces = aiter(feed(self._node_id, body))
+        wait_s: float | None = deadline_s
+        try:
+            while True:
+                piece = await self._next(node, pieces, wait_s)
+                if piece is None:
+                    return
+                wait_s = None
+                yield piece
+        finally:
+            if isinstance(pieces, AsyncGenerator):
+                await pieces.aclose()
+
+    async def _next(
+        self, node: NodeId, pieces: AsyncIterator[bytes], wait_s: float | None
+    ) -> bytes | None:
+        """The next piece, None at the end; the loss of the node interrupts the wait for it."""
+        piece: asyncio.Future[bytes | None] = asyncio.ensure_future(anext(pieces, None))
+        gone = asyncio.ensure_future(self._peer(node)._left.wait())
+        try:
+            done, _ = await asyncio.wait(
+                {piece, gone}, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED
+            )
+            if gone in done:
                 raise PeerGone(node, f"{node} is gone")
-            yield piece
+            if piece not in done:
+                raise PeerSilent(node, f"{node} did not answer in {wait_s:g} s")
+            return piece.result()
+        finally:
+            for waiting in (piece, gone):
+                waiting.cancel()
+            await asyncio.gather(piece, gone, return_exceptions=True)
 
     def serve(self, method: str, answer: Answer) -> None:
         self._answers[method] = answer
@@ -59,6 +88,7 @@ class MeshPeers:
     def leave(self) -> None:
         """This node is gone for all others."""
         self._mesh.pop(self._node_id, None)
+        self._left.set()
 
     def _peer(self, node: NodeId) -> MeshPeers:
         try:
