@@ -20,6 +20,7 @@ from skulkd.cluster.state_view import StateView
 from skulkd.cluster.telemetry import Telemetry
 from skulkd.machine.collect import MachineMonitor
 from skulkd.observe.event_log import EventLog
+from skulkd.peers import Peers
 from skulkd.wire.ids import NodeId
 
 
@@ -58,6 +59,7 @@ class Services:
     lifecycle: Lifecycle
     metrics: Metrics
     inference: Inference
+    peers: Peers
 
 
 SERVICES: web.AppKey[Services] = web.AppKey("services", Services)

@@ -21,6 +21,7 @@ from skulkd.api.protocol import protocol_factory
 from skulkd.api.routes import RouteTable
 from skulkd.api.running_settings import RunningSettings, Sources
 from skulkd.api.services import Access, Identity, Services
+from skulkd.cluster.lone_peers import LonePeers
 from skulkd.cluster.replica import Replica
 from skulkd.cluster.state_view import StateView
 from skulkd.cluster.telemetry import Telemetry
@@ -59,6 +60,7 @@ def some_services(home: Path, flags: dict[str, object] | None = None) -> Service
         lifecycle=Lifecycle(()),
         metrics=Metrics("0.0.0", dict),
         inference=some_inference(home, replica, events),
+        peers=LonePeers(NodeId("node-test")),
     )
 
 

@@ -9,7 +9,7 @@ from skulkd.api.journal import Journal
 from skulkd.cluster.replica import Replica
 from skulkd.cluster.telemetry import Telemetry
 from skulkd.machine.collect import MachineMonitor
-from skulkd.node import SelfReport
+from skulkd.node_report import SelfReport
 from skulkd.observe.event_log import EventLog, json_chunks
 from skulkd.wire.machine import NetworkInterfaceInfo, NodeNetworkInfo
 from tests.daemon.builders import A, a_disk

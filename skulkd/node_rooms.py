@@ -1,0 +1,133 @@
+"""The rooms of one node, built and connected. Starts nothing; `node.py` runs and stops them.
+
+A room that is added gets one field here, one in `Services` if handlers need it, and a line
+where `node.py` starts background work.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from skulkd import __version__
+from skulkd.api.auth import Policy, own_names
+from skulkd.api.dispatch import Dispatcher, Patience
+from skulkd.api.inference import Inference
+from skulkd.api.inference_metrics import InferenceCollector
+from skulkd.api.journal import Journal
+from skulkd.api.lifecycle import Lifecycle
+from skulkd.api.metrics import Metrics
+from skulkd.api.model_shelf import ModelShelf
+from skulkd.api.running_settings import RunningSettings
+from skulkd.api.services import Access, Identity, Services
+from skulkd.cluster.lone_peers import LonePeers
+from skulkd.cluster.replica import Replica
+from skulkd.cluster.state_view import StateView
+from skulkd.cluster.telemetry import Telemetry
+from skulkd.machine.collect import MachineMonitor
+from skulkd.node_report import SelfReport
+from skulkd.node_start import Start, working_directory
+from skulkd.observe.event_log import EventLog
+from skulkd.peers import Peers
+from skulkd.store.library import ModelLibrary
+from skulkd.wire.ids import NodeId
+from skulkd.worker.from_settings import worker_options
+from skulkd.worker.worker import Worker
+
+
+@dataclass(frozen=True, slots=True)
+class Rooms:
+    """The parts of a node that live as long as it does."""
+
+    settings: RunningSettings
+    identity: Identity
+    policy: Policy
+    peers: Peers
+    replica: Replica
+    telemetry: Telemetry
+    events: EventLog
+    journal: Journal
+    monitor: MachineMonitor
+    report: SelfReport
+    library: ModelLibrary
+    worker: Worker
+
+
+def build_rooms(start: Start, node_id: NodeId) -> Rooms:
+    """All rooms, in the order in which they need each other."""
+    settings = start.settings
+    started, sources = settings.started, settings.sources
+    name = started.node_name
+    replica, telemetry, events = Replica(), Telemetry(), EventLog()
+    journal = Journal(events, replica)
+    monitor = MachineMonitor(name=name, models_dir=sources.paths.models, version=__version__)
+    library = ModelLibrary(sources.paths, sources.environ)
+    worker = Worker(
+        node_id=node_id,
+        state=lambda: replica.state,
+        publish=journal.append,
+        library=library,
+        log_dir=sources.paths.log_file.parent,
+        options=worker_options(started.config.runtime),
+        environ=sources.environ,
+    )
+    journal.on_change(worker.notify)
+    return Rooms(
+        settings=settings,
+        identity=Identity(node_id, name, started.hostname, __version__, working_directory()),
+        policy=_policy(start, name),
+        peers=LonePeers(node_id),
+        replica=replica,
+        telemetry=telemetry,
+        events=events,
+        journal=journal,
+        monitor=monitor,
+        report=SelfReport(node_id, monitor, replica, telemetry, journal),
+        library=library,
+        worker=worker,
+    )
+
+
+def build_services(rooms: Rooms, lifecycle: Lifecycle) -> Services:
+    """What the handlers of the API may use."""
+    metrics = Metrics(__version__, rooms.report.figures)
+    inference = _inference(rooms)
+    places = rooms.settings.started.config.runtime.max_concurrent_requests
+    metrics.registry.register(InferenceCollector(inference, places))
+    return Services(
+        identity=rooms.identity,
+        access=Access(rooms.policy),
+        settings=rooms.settings,
+        monitor=rooms.monitor,
+        replica=rooms.replica,
+        telemetry=rooms.telemetry,
+        state=StateView(rooms.replica, rooms.telemetry),
+        events=rooms.events,
+        lifecycle=lifecycle,
+        metrics=metrics,
+        inference=inference,
+        peers=rooms.peers,
+    )
+
+
+def _inference(rooms: Rooms) -> Inference:
+    settings = rooms.settings
+    patience = Patience(waiting_limit=settings.started.config.runtime.queue)
+    dispatcher = Dispatcher(
+        rooms.identity.node_id,
+        lambda: rooms.replica.state,
+        rooms.journal,
+        rooms.worker,
+        patience,
+    )
+    models = ModelShelf(settings.sources.paths, rooms.library)
+    return Inference(rooms.worker, rooms.journal, models, dispatcher)
+
+
+def _policy(start: Start, name: str) -> Policy:
+    started = start.settings.started
+    return Policy(
+        secret=start.secret.value,
+        own_names=own_names(started.hostname, name),
+        token_on_loopback=started.config.api.token_on_loopback,
+        cors_origins=frozenset(started.config.api.cors_origins),
+    )
