@@ -8,7 +8,11 @@ StoreError
 ├── UnknownModelError      no card or no files of that id
 ├── ModelExistsError       the id is taken
 ├── NoSpaceError           the disk is too small for the result
-├── DownloadError          the package registry did not give us the file
+├── DownloadError          a registry, hub or store did not give us the file
+├── StoreUnreachableError  nobody answers where the store should be
+├── BadManifestError       a store told us something that we must not act on
+├── BusyError              somebody works on these files right now
+├── StagingPlaceError      staging lies where originals would be deleted with it
 └── FileAccessError        the operating system refused to read or write
 """
 
@@ -65,6 +69,22 @@ class NoSpaceError(StoreError):
 
 class DownloadError(StoreError):
     kind = "download_failed"
+
+
+class StoreUnreachableError(StoreError):
+    kind = "store_unreachable"
+
+
+class BadManifestError(StoreError):
+    kind = "bad_manifest"
+
+
+class BusyError(StoreError):
+    kind = "busy"
+
+
+class StagingPlaceError(StoreError):
+    kind = "staging_place"
 
 
 class FileAccessError(StoreError):
