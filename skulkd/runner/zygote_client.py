@@ -65,6 +65,10 @@ class Zygote:
         except (TimeoutError, ZygoteError) as error:
             await zygote.close()
             raise ZygoteError(f"the zygote did not start: {error or 'no answer'}") from error
+        except asyncio.CancelledError:
+            # Whoever wanted it is leaving; half a zygote would be nobody's.
+            await zygote.close()
+            raise
         return zygote
 
     async def fork(self, in_fd: int, out_fd: int, log_fd: int, environ: Mapping[str, str]) -> int:

@@ -4,33 +4,70 @@ Linux only. Whenever that does not work, a runner is started as an ordinary proc
 """
 
 import asyncio
+import contextlib
 import logging
+import os
 import signal
 
 from skulkd.runner.zygote_client import Zygote, ZygoteError
 from skulkd.worker.process import Ends, Launch, RunnerProcess, spawn_runner
 
 _log = logging.getLogger(__name__)
+# From the end of a runner to the word of the zygote that reaps it.
+_REPORT_S = 2.0
 
 
 class Forked:
-    """A child of the zygote, which reaps it and tells us."""
+    """A child of the zygote, which reaps it and tells us how it ended.
+
+    That it has ended we see ourselves: a zygote that hangs must not keep a dead runner alive.
+    """
 
     def __init__(self, zygote: Zygote, pid: int) -> None:
         self.pid = pid
         self.returncode: int | None = None
+        # A number may be given to another process; this stays with ours.
+        self._pidfd = _open_pidfd(pid)
         self._ended = asyncio.create_task(self._watch(zygote))
 
     async def wait(self) -> int:
         return await asyncio.shield(self._ended)
 
+    def send_signal(self, number: int) -> None:
+        """Raises ProcessLookupError when it is gone."""
+        if self._pidfd is None:
+            raise ProcessLookupError(self.pid)
+        signal.pidfd_send_signal(self._pidfd, number)
+
     async def _watch(self, zygote: Zygote) -> int:
         try:
-            self.returncode = await zygote.wait(self.pid)
-        except ZygoteError:
+            await self._end()
+            async with asyncio.timeout(_REPORT_S):
+                self.returncode = await zygote.wait(self.pid)
+        except (ZygoteError, TimeoutError):
             # The kernel kills the children of a zygote that dies.
             self.returncode = -signal.SIGKILL
         return self.returncode
+
+    async def _end(self) -> None:
+        if self._pidfd is None:
+            return
+        loop = asyncio.get_running_loop()
+        gone = asyncio.Event()
+        loop.add_reader(self._pidfd, gone.set)
+        try:
+            await gone.wait()
+        finally:
+            loop.remove_reader(self._pidfd)
+            os.close(self._pidfd)
+            self._pidfd = None
+
+
+def _open_pidfd(pid: int) -> int | None:
+    try:
+        return os.pidfd_open(pid)
+    except ProcessLookupError:
+        return None  # ended and reaped already
 
 
 class ForkingSpawn:
@@ -57,6 +94,8 @@ class ForkingSpawn:
             return
         if not self._zygote.done():
             self._zygote.cancel()
+            with contextlib.suppress(asyncio.CancelledError, ZygoteError):
+                await self._zygote
         elif not self._zygote.cancelled() and self._zygote.exception() is None:
             await self._zygote.result().close()
 

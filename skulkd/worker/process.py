@@ -42,6 +42,8 @@ class Handle(Protocol):
 
     async def wait(self) -> int: ...
 
+    def send_signal(self, number: int) -> None: ...
+
 
 class RunnerProcess:
     """A process, two pipes, and a log."""
@@ -94,7 +96,7 @@ class RunnerProcess:
             if self._leads_group:
                 os.killpg(self.pid, number)
             elif self.exit_code is None:
-                os.kill(self.pid, number)
+                self._process.send_signal(number)
 
     async def end(self, steps: StopSteps) -> bool:
         """Wait for it to end by itself, then make it. False when even SIGKILL did not."""

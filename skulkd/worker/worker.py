@@ -23,6 +23,7 @@ from skulkd.wire.runners import RunnerShutdown
 from skulkd.wire.state import State
 from skulkd.wire.tasks import LoadModel, StartWarmup, TextGeneration
 from skulkd.worker.causes import Ending, not_started
+from skulkd.worker.forking import ForkingSpawn
 from skulkd.worker.launching import CannotLaunch, Launcher, Library
 from skulkd.worker.options import StopSteps, WorkerOptions
 from skulkd.worker.plan import (
@@ -37,7 +38,7 @@ from skulkd.worker.plan import (
     next_look,
     plan,
 )
-from skulkd.worker.process import Spawn, spawn_runner
+from skulkd.worker.process import Spawn
 from skulkd.worker.refusals import (
     DuplicateTask,
     NoSuchInstance,
@@ -70,14 +71,14 @@ class Worker:
         library: Library,
         log_dir: Path,
         options: WorkerOptions | None = None,
-        spawn: Spawn = spawn_runner,
+        spawn: Spawn | None = None,
         environ: Mapping[str, str] | None = None,
     ) -> None:
         self._node_id = node_id
         self._state = state
         self._publish = publish
         self._options = options or WorkerOptions()
-        self._spawn = spawn
+        self._spawn = spawn or ForkingSpawn()
         self._launcher = Launcher(
             node_id, library, log_dir, self._options, os.environ if environ is None else environ
         )
@@ -111,6 +112,8 @@ class Worker:
         )
         self._publish_statuses(self._state())
         self._slots.clear()
+        if isinstance(self._spawn, ForkingSpawn):
+            await self._spawn.close()
 
     def retry(self, instance_id: InstanceId) -> None:
         """An operator wants a runner that was given up to be started again."""

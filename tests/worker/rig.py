@@ -176,7 +176,7 @@ def a_request(
 @asynccontextmanager
 async def running(
     log_dir: Path,
-    spawn: Spawn,
+    spawn: Spawn | None,
     options: WorkerOptions = PATIENT,
     library: Any = None,
     environ: Mapping[str, str] | None = None,

@@ -190,6 +190,39 @@ async def test_runners_are_started_the_slow_way_when_forking_does_not_work(
         assert parent_of(pid) == os.getpid()
 
 
+async def test_a_frozen_zygote_costs_neither_a_stop_nor_a_start(
+    home: Path, tmp_path: Path, forking: ForkingSpawn
+) -> None:
+    async with serving(home, tmp_path, spawn=forking) as (rig, instance_id):
+        (first,) = rig.worker.runner_pids()
+        zygote = parent_of(first)
+        assert zygote is not None
+        os.kill(zygote, signal.SIGSTOP)
+        try:
+            os.kill(first, signal.SIGKILL)
+            await eventually(
+                lambda: rig.worker.runner_pids() - {first}, "another runner, not from the zygote"
+            )
+            await rig.reaches(instance_id, RunnerReady)
+            (second,) = rig.worker.runner_pids()
+            assert parent_of(second) == os.getpid()
+        finally:
+            os.kill(zygote, signal.SIGCONT)
+
+
+async def test_a_worker_that_stops_while_its_zygote_starts_leaves_none(tmp_path: Path) -> None:
+    if not Zygote.supported():
+        pytest.skip("forking is for Linux")
+    async with running(tmp_path, None) as rig:
+        rig.place()
+        children = psutil.Process().children
+        zygote = await eventually(
+            lambda: [c for c in children() if "skulkd.runner.zygote" in c.cmdline()], "a zygote"
+        )
+        await within(rig.worker.stop())
+        assert not any(is_running(process.pid) for process in zygote)
+
+
 def parent_of(pid: int) -> int | None:
     try:
         return psutil.Process(pid).ppid()
