@@ -18,6 +18,8 @@ class ExitCode(IntEnum):
     CONNECT_DEADLINE = 88
     LOAD_DEADLINE = 89
     SUPERVISOR_GONE = 90
+    GROUP_LOST = 91
+    JOIN_FROZEN = 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,4 +44,7 @@ MEANINGS: dict[ExitCode, ExitMeaning] = {
     ExitCode.CONNECT_DEADLINE: ExitMeaning("the other ranks could not be reached in time", True),
     ExitCode.LOAD_DEADLINE: ExitMeaning("reading the model stopped making progress", True),
     ExitCode.SUPERVISOR_GONE: ExitMeaning("the supervisor went away", True),
+    ExitCode.GROUP_LOST: ExitMeaning("another rank of the group was lost", True),
+    # The number of SIGALRM: a native call that holds the interpreter can be left in no other way.
+    ExitCode.JOIN_FROZEN: ExitMeaning("joining the other ranks did not end in time", True),
 }

@@ -23,6 +23,7 @@ from skulkd.wire.ids import CommandId, InstanceId, NodeId, RunnerId, TaskId
 from skulkd.wire.instances import Host
 from skulkd.wire.runners import RunnerStatus
 from skulkd.wire.shards import ShardMetadata
+from skulkd.wire.tracing import TraceEventResponse
 
 DEFAULT_WARMUP_DEADLINE_S = 300.0
 DEFAULT_EVAL_DEADLINE_S = 60.0
@@ -71,6 +72,15 @@ class GenerationOptions(CamelModel):
 # --- supervisor to runner ---
 
 
+class JacclLinks(CamelModel):
+    """What MLX needs to join a group over RDMA."""
+
+    devices: list[list[str | None]] = Field(
+        description="Row and column are ranks; the RDMA device from one to the other."
+    )
+    coordinator: str = Field(description="Where rank 0 waits for the others, host:port.")
+
+
 class Configure(TaggedModel):
     """First message, once: who the runner is and what it will hold."""
 
@@ -82,6 +92,9 @@ class Configure(TaggedModel):
     options: RunnerOptions = Field(default_factory=RunnerOptions)
     group: list[Host] | None = Field(
         default=None, description="Address of every rank, in rank order; null for one rank."
+    )
+    jaccl: JacclLinks | None = Field(
+        default=None, description="Set: join over Thunderbolt RDMA instead of the TCP ring."
     )
 
 
@@ -164,8 +177,16 @@ class Phase(TaggedModel):
     dropped: int = Field(default=0, description="Entries lost so far because the pipe was full.")
 
 
+class TaskTrace(TaggedModel):
+    """What one rank measured of a traced task; sent once, when the task ended on that rank."""
+
+    task_id: TaskId
+    rank: int
+    traces: list[TraceEventResponse]
+
+
 ToRunner = Configure | RunTask | Cancel | Ack
-FromRunner = Status | TaskAcknowledged | TaskStatus | Output | PrefillProgress | Phase
+FromRunner = Status | TaskAcknowledged | TaskStatus | Output | PrefillProgress | Phase | TaskTrace
 _TO_RUNNER: TypeAdapter[ToRunner] = TypeAdapter(Annotated[ToRunner, VariantUnion()])
 _FROM_RUNNER: TypeAdapter[FromRunner] = TypeAdapter(Annotated[FromRunner, VariantUnion()])
 
@@ -214,6 +235,7 @@ __all__ = [
     "FrameError",
     "FromRunner",
     "GenerationOptions",
+    "JacclLinks",
     "Output",
     "OutputItem",
     "Phase",
@@ -224,6 +246,7 @@ __all__ = [
     "Status",
     "TaskAcknowledged",
     "TaskStatus",
+    "TaskTrace",
     "ToRunner",
     "decode_from_runner",
     "decode_to_runner",

@@ -64,6 +64,8 @@ class Supervisor:
         self._process: RunnerProcess | None = None
         self._leaving = False
         self._refused: str | None = None
+        self.on_trace: Callable[[protocol.TaskTrace], None] = lambda _: None
+        """Takes what this rank measured of a traced task."""
         self.asked: set[type[Task]] = set()
         """Steps of its life that this process was asked to take."""
 
@@ -230,6 +232,8 @@ class Supervisor:
                 if not self._desk.progressed(message, size_bytes):
                     self._record.book.cancel(message.task_id)
                     self.cancel(message.task_id)
+            case protocol.TaskTrace():
+                self.on_trace(message)
             case protocol.Phase():
                 if message.sequence is not None:
                     self._send(Ack(sequence=message.sequence))
