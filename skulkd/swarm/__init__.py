@@ -1,0 +1,1 @@
+"""The mswarm gateway node: load telemetry, enrolment and jobs. Knows no HTTP server."""
