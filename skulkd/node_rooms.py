@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from skulkd import __version__
 from skulkd.api.auth import Policy, own_names
 from skulkd.api.dispatch import Dispatcher, Patience
+from skulkd.api.for_peers import serve_peers
 from skulkd.api.inference import Inference
 from skulkd.api.inference_metrics import InferenceCollector
 from skulkd.api.journal import Journal
@@ -93,7 +94,7 @@ def build_services(rooms: Rooms, lifecycle: Lifecycle) -> Services:
     inference = _inference(rooms)
     places = rooms.settings.started.config.runtime.max_concurrent_requests
     metrics.registry.register(InferenceCollector(inference, places))
-    return Services(
+    services = Services(
         identity=rooms.identity,
         access=Access(rooms.policy),
         settings=rooms.settings,
@@ -107,13 +108,15 @@ def build_services(rooms: Rooms, lifecycle: Lifecycle) -> Services:
         inference=inference,
         peers=rooms.peers,
     )
+    serve_peers(services)
+    return services
 
 
 def _inference(rooms: Rooms) -> Inference:
     settings = rooms.settings
     patience = Patience(waiting_limit=settings.started.config.runtime.queue)
     dispatcher = Dispatcher(
-        rooms.identity.node_id,
+        rooms.peers,
         lambda: rooms.replica.state,
         rooms.journal,
         rooms.worker,

@@ -7,13 +7,17 @@ import logging
 from aiohttp import web
 from pydantic import Field
 
-from skulkd.api.errors import ApiError, answer, ok
+from skulkd.api.errors import answer
+from skulkd.api.peer_calls import ask_node
 from skulkd.api.routes import RouteTable
-from skulkd.api.services import services
+from skulkd.api.services import Services, services
 from skulkd.wire.admin import RestartAnswer
 from skulkd.wire.base import SnakeModel
+from skulkd.wire.ids import NodeId
 
 routes = RouteTable("admin")
+METHOD = "node.restart"
+DEADLINE_S = 5.0
 log = logging.getLogger(__name__)
 
 
@@ -26,17 +30,43 @@ class RestartQuery(SnakeModel):
     summary="Restart a node in place: same process id, new node id",
     query=RestartQuery,
     answer=RestartAnswer,
-    errors=(404,),
+    errors=(404, 502),
     other_answers=((409, RestartAnswer),),
 )
 async def post_restart(request: web.Request, query: RestartQuery) -> web.Response:
     node = services(request)
+    if query.node_id in (None, "", node.identity.node_id):
+        said = _restart(node, str(request.remote))
+    else:
+        said = await _restart_other(node, NodeId(query.node_id))
+    status = 409 if said.status == "restart_already_pending" else 200
+    return answer(status, said.model_dump_json().encode())
+
+
+def serve_restart(node: Services) -> None:
+    """Let other nodes pass on an operator's wish."""
+
+    async def restart(asker: NodeId, _body: bytes) -> bytes:
+        return _restart(node, asker).model_dump_json().encode()
+
+    node.peers.serve(METHOD, restart)
+
+
+def _restart(node: Services, asker: str) -> RestartAnswer:
     own = node.identity.node_id
-    if query.node_id not in (None, "", own):
-        raise ApiError(404, f"Node not found: {query.node_id[:200]}")
     if not node.lifecycle.ask_restart():
-        pending = RestartAnswer(status="restart_already_pending", node_id=own)
-        return answer(409, pending.model_dump_json().encode())
-    log.info("restart asked for by %s", request.remote)
+        return RestartAnswer(status="restart_already_pending", node_id=own)
+    log.info("restart asked for by %s", asker)
     node.lifecycle.ask_stop()
-    return ok(RestartAnswer(status="restarting", node_id=own).model_dump_json().encode())
+    return RestartAnswer(status="restarting", node_id=own)
+
+
+async def _restart_other(node: Services, node_id: NodeId) -> RestartAnswer:
+    unknown = f"Node not found: {node_id[:200]}"
+    body = await ask_node(
+        node.peers, node_id, METHOD, b"{}", deadline_s=DEADLINE_S, unknown=unknown
+    )
+    said = RestartAnswer.model_validate_json(body)
+    if said.status == "restarting":
+        return RestartAnswer(status="restart_sent", node_id=node_id)
+    return said

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from uuid import uuid4
 
@@ -17,6 +17,11 @@ class Command:
         self.command_id = CommandId(str(uuid4()))
         self.cancelled = False
         self._stream: TaskStream | None = None
+        self._on_close: list[Callable[[], object]] = []
+
+    def on_close(self, tell: Callable[[], object]) -> None:
+        """Have `tell` called when the command is over."""
+        self._on_close.append(tell)
 
     async def attach(self, stream: TaskStream) -> TaskStream:
         """The answer has a source now."""
@@ -32,6 +37,8 @@ class Command:
 
     async def close(self) -> None:
         """Nobody reads any more: what has not ended is dropped."""
+        while self._on_close:
+            self._on_close.pop()()
         if self._stream is not None:
             await self._stream.aclose()
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
 
 from aiohttp import web
+from pydantic import ValidationError
 
-from skulkd.api.errors import ApiError
+from skulkd.api.peer_calls import answer_peers, ask_node
 from skulkd.api.routes import RouteTable
 from skulkd.api.services import Services, services
 from skulkd.api.streams import send
@@ -16,6 +18,7 @@ from skulkd.machine.redact import redact_text
 from skulkd.machine.warnings import leaked_wired_warning
 from skulkd.observe.placement_view import view_placements
 from skulkd.observe.timeline import side_by_side
+from skulkd.peers import Asked, ask_others
 from skulkd.wire.base import format_offset
 from skulkd.wire.diagnostics import (
     ClusterDiagnostics,
@@ -24,11 +27,15 @@ from skulkd.wire.diagnostics import (
     NodeResourceDiagnostics,
     NodeRuntimeDiagnostics,
 )
+from skulkd.wire.ids import NodeId
 from skulkd.wire.machine import NodeIdentity
 from skulkd.wire.timeline import ClusterTimeline
 
 routes = RouteTable("diagnostics")
 UNKNOWN = "Unknown"
+METHOD = "node.diagnose"
+DEADLINE_S = 5.0
+NOT_HERE = "not in the cluster any more"
 
 
 @routes.get("/v1/diagnostics/node", summary="Everything about this node", answer=NodeDiagnostics)
@@ -44,13 +51,22 @@ async def get_node_diagnostics(request: web.Request) -> web.StreamResponse:
 )
 async def get_cluster_diagnostics(request: web.Request) -> web.StreamResponse:
     node = services(request)
-    bundle = await diagnose(node)
     own = node.identity.node_id
+    bundle, asked = await asyncio.gather(
+        diagnose(node), ask_others(node.peers, METHOD, deadline_s=DEADLINE_S)
+    )
+    nodes = [
+        ClusterNodeDiagnostics(node_id=own, ok=True, diagnostics=bundle),
+        *(_bundle_of(one) for one in asked),
+    ]
+    present = {one.node_id for one in nodes}
+    nodes += [
+        ClusterNodeDiagnostics(node_id=missing, ok=False, error=NOT_HERE)
+        for missing in node.replica.state.last_seen
+        if missing not in present
+    ]
     body = ClusterDiagnostics(
-        generated_at=_now(),
-        local_node_id=own,
-        master_node_id=own,
-        nodes=[ClusterNodeDiagnostics(node_id=own, ok=True, diagnostics=bundle)],
+        generated_at=_now(), local_node_id=own, master_node_id=own, nodes=nodes
     )
     return await send(request, body.model_dump_json().encode())
 
@@ -78,15 +94,44 @@ async def get_cluster_timeline(request: web.Request) -> web.StreamResponse:
     "/v1/diagnostics/cluster/{node_id}",
     summary="The bundle of one node",
     answer=NodeDiagnostics,
-    errors=(404,),
+    errors=(404, 502),
 )
 async def get_one_node_diagnostics(request: web.Request) -> web.StreamResponse:
-    node = services(request)
     asked = request.match_info["node_id"]
-    if asked != node.identity.node_id:
-        raise ApiError(404, f"Node diagnostics endpoint not reachable: {asked[:200]}")
-    bundle = await diagnose(node)
-    return await send(request, bundle.model_dump_json().encode())
+    unknown = f"Node diagnostics endpoint not reachable: {asked[:200]}"
+    bundle = await ask_node(
+        services(request).peers,
+        NodeId(asked),
+        METHOD,
+        b"{}",
+        deadline_s=DEADLINE_S,
+        unknown=unknown,
+    )
+    return await send(request, bundle)
+
+
+def serve_diagnostics(node: Services) -> None:
+    """Let other nodes ask for the bundle of this one."""
+
+    async def answer(_body: bytes) -> bytes:
+        return (await diagnose(node)).model_dump_json().encode()
+
+    answer_peers(node.peers, METHOD, answer)
+
+
+def _bundle_of(asked: Asked) -> ClusterNodeDiagnostics:
+    """What another node said of itself, or why it is not here."""
+    node_id = asked.peer.node_id
+    if asked.answer is None:
+        why = f"{type(asked.error).__name__}: {asked.error}"
+        return ClusterNodeDiagnostics(node_id=node_id, ok=False, error=why)
+    try:
+        # A newer node may say more than this one knows.
+        bundle = NodeDiagnostics.model_validate_json(asked.answer, extra="ignore")
+    except ValidationError as error:
+        why = f"{asked.peer.name} answered what this version does not know: {error}"
+        return ClusterNodeDiagnostics(node_id=node_id, ok=False, error=why)
+    return ClusterNodeDiagnostics(node_id=node_id, ok=True, diagnostics=bundle)
 
 
 async def diagnose(node: Services) -> NodeDiagnostics:

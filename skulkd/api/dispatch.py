@@ -1,25 +1,28 @@
 """Finding a runner for a request: the ready instance with least to do, or waiting for one.
 
-Knows the state and the worker, no HTTP but the refusals it raises.
+Any node's runners count. Knows the state, the worker and the relay to other nodes' workers, no
+HTTP but the refusals it raises.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 from uuid import uuid4
 
 from skulkd.api.commands import Command
 from skulkd.api.errors import ApiError
 from skulkd.api.journal import Journal
+from skulkd.api.task_relay import NotTaken, RemoteTasks
 from skulkd.api.wanted import Wanted
-from skulkd.runner.protocol import GenerationOptions
+from skulkd.api.worker_seam import Worker
+from skulkd.peers import Peers
 from skulkd.wire.cards import ModelCard
-from skulkd.wire.diagnostics import RunnerSupervisorDiagnostics, TaskCancelStatus
-from skulkd.wire.ids import NodeId, TaskId
+from skulkd.wire.ids import InstanceId, NodeId, TaskId
 from skulkd.wire.instances import Instance
 from skulkd.wire.runners import RunnerFailed, RunnerReady, RunnerRunning
 from skulkd.wire.state import State
@@ -29,20 +32,8 @@ from skulkd.worker.task_stream import TaskStream
 
 RETRY_AFTER = "Retry-After"
 _LOOK_AGAIN_S = 0.2
-
-
-class Worker(Protocol):
-    """What the API needs of the worker."""
-
-    async def submit(self, task: TextGeneration, generation: GenerationOptions) -> TaskStream: ...
-
-    def cancel(self, task_id: TaskId) -> TaskCancelStatus: ...
-
-    def diagnostics(self) -> list[RunnerSupervisorDiagnostics]: ...
-
-    def runner_pids(self) -> frozenset[int]: ...
-
-    def warnings(self) -> list[str]: ...
+_NONE_SENT: Mapping[TaskId, InstanceId] = {}
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,20 +47,22 @@ class Patience:
 
 
 class Dispatcher:
-    """Hands requests to the worker."""
+    """Hands requests to the worker of this node or of another."""
 
     def __init__(
         self,
-        node_id: NodeId,
+        peers: Peers,
         state: Callable[[], State],
         journal: Journal,
         worker: Worker,
         patience: Patience | None = None,
     ) -> None:
-        self._node_id = node_id
+        self._node_id = peers.node_id
         self._state = state
         self._journal = journal
         self._worker = worker
+        self._remote = RemoteTasks(peers)
+        self._sent: dict[TaskId, InstanceId] = {}
         self._patience = patience or Patience()
         self.waiting = 0
         """Requests that wait for a model to become ready."""
@@ -88,22 +81,31 @@ class Dispatcher:
         """
         instances = self.instances_of(wanted.params.model)
         full: QueueFull | None = None
-        for instance in least_busy_first(self._state(), instances):
+        for instance in least_busy_first(self._state(), instances, self._sent):
             try:
-                stream = await self._worker.submit(
-                    self._task(command, wanted, instance), wanted.options
-                )
+                return await self._offer(command, wanted, instance)
             except QueueFull as refusal:
                 full = full or refusal
-            except (NotReady, NoSuchInstance):
-                continue  # the state will say so in a moment
+            except (NotReady, NoSuchInstance, NotTaken) as refusal:
+                # The state will say so in a moment.
+                _log.debug("instance %s: %s", instance.instance_id, refusal)
             except RequestTooLarge as refusal:
                 raise ApiError(413, str(refusal)) from refusal
-            else:
-                return await command.attach(stream)
         if full is not None:
             raise _too_many(str(full), full.retry_after_s) from full
         return None
+
+    async def _offer(self, command: Command, wanted: Wanted, instance: Instance) -> TaskStream:
+        task = self._task(command, wanted, instance)
+        # Counted at once: the state learns of it when the runner's node has told everybody.
+        self._sent[task.task_id] = instance.instance_id
+        command.on_close(lambda: self._sent.pop(task.task_id, None))
+        node = first_rank_node(instance)
+        if node == self._node_id:
+            stream = await self._worker.submit(task, wanted.options)
+        else:
+            stream = await self._remote.submit(node, task, wanted.options)
+        return await command.attach(stream)
 
     def check_waiting_room(self) -> None:
         """Raises ApiError 429 when too many wait for a model to become ready."""
@@ -158,15 +160,31 @@ def card_of(instance: Instance) -> ModelCard:
     return next(iter(instance.shard_assignments.runner_to_shard.values())).model_card
 
 
-def least_busy_first(state: State, instances: Iterable[Instance]) -> list[Instance]:
-    """Those whose runners all serve, the one with fewest requests first."""
-    requests = [task for task in state.tasks.values() if isinstance(task, TextGeneration)]
+def first_rank_node(instance: Instance) -> NodeId:
+    """The node of rank 0, which answers for the instance."""
+    shards = instance.shard_assignments
+    return next(
+        node
+        for node, runner_id in shards.node_to_runner.items()
+        if shards.runner_to_shard[runner_id].device_rank == 0
+    )
 
-    def busy(instance: Instance) -> int:
-        return sum(task.instance_id == instance.instance_id for task in requests)
 
+def least_busy_first(
+    state: State, instances: Iterable[Instance], sent: Mapping[TaskId, InstanceId] = _NONE_SENT
+) -> list[Instance]:
+    """Those whose runners all serve, the one with fewest requests first.
+
+    `sent` are requests of this node, which the state may not know yet.
+    """
+    requests = {
+        task_id: task.instance_id
+        for task_id, task in state.tasks.items()
+        if isinstance(task, TextGeneration)
+    }
+    busy = Counter({**requests, **sent}.values())
     ready = [instance for instance in instances if _serves(state, instance)]
-    return sorted(ready, key=busy)
+    return sorted(ready, key=lambda instance: busy[instance.instance_id])
 
 
 def failure_of(state: State, instances: Sequence[Instance]) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from skulkd.api.errors import ApiError, phrase
 from skulkd.api.sse import data, to_json
-from skulkd.worker.task_stream import INVALID_REQUEST, TaskEnded
+from skulkd.worker.task_stream import INSTANCE_LOST, INVALID_REQUEST, TaskEnded
 
 _UNNAMED = "the runner gave no reason"
 
@@ -18,6 +18,8 @@ def failure_of_task(ended: TaskEnded) -> ApiError | None:
     message = ended.error_message or _UNNAMED
     if ended.error_type == INVALID_REQUEST:
         return ApiError(400, message)
+    if ended.error_type == INSTANCE_LOST:
+        return ApiError(500, message, headers={"Retry-After": "1"})
     if ended.retryable:
         return ApiError(503, message, headers={"Retry-After": "1"})
     return ApiError(500, message)

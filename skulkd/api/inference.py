@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from skulkd.api.commands import Commands
-from skulkd.api.dispatch import Dispatcher, Worker
+from skulkd.api.dispatch import Dispatcher
 from skulkd.api.journal import Journal
 from skulkd.api.model_shelf import ModelShelf
+from skulkd.api.worker_seam import Worker
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,23 +5,34 @@ from __future__ import annotations
 from aiohttp import web
 
 from skulkd.api.errors import ApiError, ok
+from skulkd.api.peer_calls import answer_peers, ask_node
 from skulkd.api.routes import RouteTable
 from skulkd.api.services import Services, services
+from skulkd.wire.base import SnakeModel
 from skulkd.wire.diagnostics import (
     RunnerTaskCancelRequest,
     RunnerTaskCancelResponse,
     TaskCancelStatus,
 )
-from skulkd.wire.ids import RunnerId
+from skulkd.wire.ids import NodeId, RunnerId, TaskId
 from skulkd.worker.refusals import NoSuchTask
 
 routes = RouteTable("diagnostics")
+METHOD = "runner.cancel"
+DEADLINE_S = 10.0
 
 _MESSAGES: dict[TaskCancelStatus, str] = {
     "cancel_requested": "the runner was asked to drop the task",
     "already_cancelled": "the task was cancelled before",
     "already_completed": "the task has ended already",
 }
+
+
+class Order(SnakeModel):
+    """The question to the node of the runner."""
+
+    runner_id: RunnerId
+    task_id: TaskId
 
 
 @routes.post(
@@ -43,17 +54,33 @@ async def post_node_runner_cancel(
     summary="End a task of a runner on the named node",
     body=RunnerTaskCancelRequest,
     answer=RunnerTaskCancelResponse,
-    errors=(404,),
+    errors=(404, 502),
 )
 async def post_cluster_runner_cancel(
     request: web.Request, body: RunnerTaskCancelRequest
 ) -> web.Response:
-    node = services(request)
     asked = request.match_info["node_id"]
-    if asked != node.identity.node_id:
-        raise ApiError(404, f"Node not reachable: {asked[:200]}")
-    answer = _cancel(node, RunnerId(request.match_info["runner_id"]), body)
-    return ok(answer.model_dump_json().encode())
+    order = Order(runner_id=RunnerId(request.match_info["runner_id"]), task_id=body.task_id)
+    answer = await ask_node(
+        services(request).peers,
+        NodeId(asked),
+        METHOD,
+        order.model_dump_json().encode(),
+        deadline_s=DEADLINE_S,
+        unknown=f"Node not reachable: {asked[:200]}",
+    )
+    return ok(answer)
+
+
+def serve_runner_cancel(node: Services) -> None:
+    """Let other nodes end tasks of runners of this one."""
+
+    async def answer(body: bytes) -> bytes:
+        order = Order.model_validate_json(body)
+        request = RunnerTaskCancelRequest(task_id=order.task_id)
+        return _cancel(node, order.runner_id, request).model_dump_json().encode()
+
+    answer_peers(node.peers, METHOD, answer)
 
 
 def _cancel(

@@ -40,7 +40,8 @@ class Access:
     """Who may ask, and which paths ignore that or answer while stopping."""
 
     policy: Policy
-    public_paths: frozenset[str] = frozenset({"/healthz"})
+    # Nodes measure each other's addresses by /node_id and must not tell strangers the secret.
+    public_paths: frozenset[str] = frozenset({"/healthz", "/node_id"})
     open_paths: frozenset[str] = frozenset({"/healthz", "/readyz"})
 
 

@@ -62,4 +62,5 @@ class QueueFull(WorkerRefusal):
 
 class RequestTooLarge(WorkerRefusal):
     def __init__(self, why: str) -> None:
+        self.why = why
         super().__init__(f"the request is too large for a runner: {why}")

@@ -18,6 +18,7 @@ INVALID_REQUEST = "invalid_request_error"
 RUNNER_CRASHED = "runner_crashed"
 SLOW_READER = "slow_reader"
 INSTANCE_DELETED = "instance_deleted"
+INSTANCE_LOST = "instance_lost"
 NODE_STOPPING = "node_stopping"
 _FINAL = frozenset({INVALID_REQUEST, SLOW_READER, INSTANCE_DELETED})
 

@@ -11,7 +11,8 @@ from aiohttp import web
 
 from skulkd.api.app import FAMILIES, build_app
 from skulkd.api.auth import Policy, own_names
-from skulkd.api.dispatch import Dispatcher, Worker
+from skulkd.api.dispatch import Dispatcher
+from skulkd.api.for_peers import serve_peers
 from skulkd.api.inference import Inference, Pace
 from skulkd.api.journal import Journal
 from skulkd.api.lifecycle import Lifecycle
@@ -21,12 +22,14 @@ from skulkd.api.protocol import protocol_factory
 from skulkd.api.routes import RouteTable
 from skulkd.api.running_settings import RunningSettings, Sources
 from skulkd.api.services import Access, Identity, Services
+from skulkd.api.worker_seam import Worker
 from skulkd.cluster.lone_peers import LonePeers
 from skulkd.cluster.replica import Replica
 from skulkd.cluster.state_view import StateView
 from skulkd.cluster.telemetry import Telemetry
 from skulkd.machine.collect import MachineMonitor
 from skulkd.observe.event_log import EventLog
+from skulkd.peers import Peers
 from skulkd.settings.paths import find_paths
 from skulkd.store.library import ModelLibrary
 from skulkd.wire.ids import NodeId
@@ -35,7 +38,9 @@ from skulkd.worker.worker import Worker as RealWorker
 SECRET = "a-secret-of-the-tests"
 
 
-def some_services(home: Path, flags: dict[str, object] | None = None) -> Services:
+def some_services(
+    home: Path, flags: dict[str, object] | None = None, peers: Peers | None = None
+) -> Services:
     """A node that has read nothing and knows only itself."""
     environ = {"SKULK_HOME": str(home), "HOME": str(home)}
     sources = Sources(find_paths(environ), environ, flags or {}, None, "testhost", home)
@@ -48,8 +53,9 @@ def some_services(home: Path, flags: dict[str, object] | None = None) -> Service
         cors_origins=frozenset(api.cors_origins),
     )
     replica, telemetry, events = Replica(), Telemetry(), EventLog()
-    return Services(
-        identity=Identity(NodeId("node-test"), "kite1", "testhost", "0.0.0", str(home)),
+    peers = peers or LonePeers(NodeId("node-test"))
+    node = Services(
+        identity=Identity(peers.node_id, "kite1", "testhost", "0.0.0", str(home)),
         access=Access(policy),
         settings=settings,
         monitor=MachineMonitor(name="kite1", models_dir=home, version="0.0.0"),
@@ -59,9 +65,11 @@ def some_services(home: Path, flags: dict[str, object] | None = None) -> Service
         events=events,
         lifecycle=Lifecycle(()),
         metrics=Metrics("0.0.0", dict),
-        inference=some_inference(home, replica, events),
-        peers=LonePeers(NodeId("node-test")),
+        inference=some_inference(home, replica, events, peers=peers),
+        peers=peers,
     )
+    serve_peers(node)
+    return node
 
 
 def some_inference(
@@ -70,19 +78,20 @@ def some_inference(
     events: EventLog,
     worker: Worker | None = None,
     pace: Pace | None = None,
+    peers: Peers | None = None,
 ) -> Inference:
     """Everything for generation, with a worker that was given or one that nobody runs."""
-    node_id = NodeId("node-test")
+    peers = peers or LonePeers(NodeId("node-test"))
     paths = find_paths({"SKULK_HOME": str(home), "HOME": str(home)})
     library, journal = ModelLibrary(paths, {}), Journal(events, replica)
     worker = worker or RealWorker(
-        node_id=node_id,
+        node_id=peers.node_id,
         state=lambda: replica.state,
         publish=journal.append,
         library=library,
         log_dir=home,
     )
-    dispatcher = Dispatcher(node_id, lambda: replica.state, journal, worker)
+    dispatcher = Dispatcher(peers, lambda: replica.state, journal, worker)
     return Inference(worker, journal, ModelShelf(paths, library), dispatcher, pace=pace or Pace())
 
 

@@ -50,7 +50,7 @@ def closed(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.mark.parametrize(
     "path",
-    ["/node_id", "/state", "/config", "/events", "/metrics", "/api/docs", "/readyz", "/nope"],
+    ["/node/identity", "/state", "/config", "/events", "/metrics", "/api/docs", "/readyz", "/nope"],
 )
 def test_without_the_secret_everything_is_a_401(closed: DaemonProcess, path: str) -> None:
     status, headers, body = ask(closed, path)
@@ -69,12 +69,15 @@ def test_an_address_in_a_forwarding_header_opens_nothing(closed: DaemonProcess) 
 
 
 def test_the_secret_opens(closed: DaemonProcess) -> None:
-    status, _, body = ask(closed, "/node_id", Authorization=f"Bearer {SECRET}")
-    assert (status, json.loads(body)) == (200, closed.node_id)
+    status, _, body = ask(closed, "/node/identity", Authorization=f"Bearer {SECRET}")
+    assert (status, json.loads(body)["nodeId"]) == (200, closed.node_id)
 
 
-def test_health_needs_no_secret(closed: DaemonProcess) -> None:
+def test_health_and_the_id_need_no_secret(closed: DaemonProcess) -> None:
     assert ask(closed, "/healthz")[0] == 200
+    # Nodes try each other's addresses with it, before they know whom they are talking to.
+    status, _, body = ask(closed, "/node_id")
+    assert (status, json.loads(body)) == (200, closed.node_id)
 
 
 def test_a_configured_origin_may_ask_before_it_sends_the_secret(closed: DaemonProcess) -> None:
@@ -128,7 +131,7 @@ def test_the_secret_is_nowhere_in_log_or_answers(closed: DaemonProcess) -> None:
 def test_a_web_page_cannot_use_the_open_loopback(
     shared_daemon: DaemonProcess, headers: dict[str, str], status: int
 ) -> None:
-    got, answered, body = ask(shared_daemon, "/node_id", **headers)
+    got, answered, body = ask(shared_daemon, "/node/identity", **headers)
     assert got == status
     assert answered["Access-Control-Allow-Origin"] is None
     if status == 403:
@@ -136,7 +139,7 @@ def test_a_web_page_cannot_use_the_open_loopback(
 
 
 def test_a_page_of_the_daemon_itself_may_use_it(shared_daemon: DaemonProcess) -> None:
-    assert ask(shared_daemon, "/node_id", Origin=shared_daemon.url)[0] == 200
+    assert ask(shared_daemon, "/state", Origin=shared_daemon.url)[0] == 200
 
 
 def test_without_configured_origins_a_preflight_is_a_plain_refusal(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,10 @@ from typing import Any
 import aiohttp
 
 from skulkd.api.dispatch import Dispatcher, Patience
+from skulkd.api.for_peers import serve_peers
 from skulkd.api.inference import Pace
 from skulkd.api.services import Services
+from skulkd.peers import Peers
 from skulkd.runner.protocol import GenerationOptions, Output, OutputItem
 from skulkd.wire.chat import CompletionTokensDetails, PromptTokensDetails, Usage
 from skulkd.wire.diagnostics import RunnerSupervisorDiagnostics, TaskCancelStatus
@@ -109,8 +112,8 @@ class Stage:
         event = RunnerStatusUpdated(runner_id=RunnerId(f"{name}-r0"), runner_status=status)
         self.node.inference.journal.append(event)
 
-    def place(self, name: str = "i1") -> None:
-        self.node.inference.journal.append(InstanceCreated(instance=an_instance(name, (NODE,))))
+    def place(self, name: str = "i1", nodes: tuple[NodeId, ...] = (NODE,)) -> None:
+        self.node.inference.journal.append(InstanceCreated(instance=an_instance(name, nodes)))
 
     def chat(self, **extra: Any) -> Any:
         return self.client.post(f"{self.url}/v1/chat/completions", json={**CHAT, **extra})
@@ -124,18 +127,20 @@ async def stage(
     patience: Patience | None = None,
     ready: bool = True,
     idle_limit_s: float = 20.0,
+    peers: Peers | None = None,
 ) -> AsyncIterator[Stage]:
-    """One instance, ready unless said otherwise."""
+    """One instance on this node, ready unless said otherwise."""
     worker = ScriptedWorker()
-    node = some_services(home)
-    inference = some_inference(home, node.replica, node.events, worker, pace)
+    node = some_services(home, peers=peers)
+    inference = some_inference(home, node.replica, node.events, worker, pace, node.peers)
     dispatcher = Dispatcher(
-        NODE, lambda: node.replica.state, inference.journal, worker, patience or Patience()
+        node.peers, lambda: node.replica.state, inference.journal, worker, patience or Patience()
     )
     node = replace(node, inference=replace(inference, dispatcher=dispatcher))
+    serve_peers(node)
     async with serving(node, idle_limit_s=idle_limit_s) as url, aiohttp.ClientSession() as client:
         one = Stage(node, worker, url, client)
-        one.place()
+        one.place(nodes=(node.identity.node_id,))
         if ready:
             one.report(RunnerReady())
         yield one
@@ -154,3 +159,11 @@ def contents(text: str) -> str:
         for body in map(json.loads, bodies)
         for choice in body.get("choices", [])
     )
+
+
+async def until(condition: Callable[[], Any], what: str) -> None:
+    for _ in range(12000):
+        if condition():
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError(f"waited in vain for {what}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +17,9 @@ from skulkd.wire.events import InstanceDeleted
 from skulkd.wire.ids import InstanceId
 from skulkd.wire.runners import RunnerFailed, RunnerLoading, RunnerReady
 from skulkd.worker.refusals import NotReady, QueueFull, RequestTooLarge
-from tests.inference.scripted import CHAT, Stage, contents, frames, stage
+from tests.inference.scripted import CHAT, Stage, contents, frames, stage, until
 
 I1 = InstanceId("i1")
-
-
-async def until(condition: Callable[[], Any], what: str) -> None:
-    for _ in range(4000):
-        if condition():
-            return
-        await asyncio.sleep(0.005)
-    raise AssertionError(f"waited in vain for {what}")
 
 
 async def test_frames_come_in_the_order_clients_rely_on(tmp_path: Path) -> None:

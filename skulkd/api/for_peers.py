@@ -1,0 +1,19 @@
+"""Everything of this node's API that other nodes may ask for, registered in one place."""
+
+from __future__ import annotations
+
+from skulkd.api.admin import serve_restart
+from skulkd.api.cancel import serve_cancel
+from skulkd.api.diagnostics import serve_diagnostics
+from skulkd.api.runner_cancel import serve_runner_cancel
+from skulkd.api.services import Services
+from skulkd.api.task_relay import serve_tasks
+
+
+def serve_peers(node: Services) -> None:
+    """From now on other nodes may use this one."""
+    serve_tasks(node.peers, node.inference.worker)
+    serve_cancel(node)
+    serve_runner_cancel(node)
+    serve_diagnostics(node)
+    serve_restart(node)

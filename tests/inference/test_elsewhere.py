@@ -1,0 +1,206 @@
+"""Requests for a model that another node holds; the nodes are real but for worker and network."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from skulkd.api.task_relay import RemoteTasks, serve_tasks
+from skulkd.runner.protocol import GenerationOptions
+from skulkd.wire.events import TaskCreated
+from skulkd.wire.ids import InstanceId, NodeId
+from skulkd.wire.runners import RunnerLoading, RunnerReady
+from skulkd.worker.refusals import NotReady, QueueFull, RequestTooLarge
+from skulkd.worker.task_stream import SLOW_READER, TaskEnded
+from tests.daemon.builders import a_task
+from tests.inference.scripted import USAGE, ScriptedWorker, Stage, Taken, contents, stage, until
+from tests.peer_mesh import MeshPeers, peer_mesh
+
+A, B = NodeId("node-a"), NodeId("node-b")
+
+
+@dataclass
+class Pair:
+    """Node a takes requests, node b holds the model as instance `far`."""
+
+    a: Stage
+    b: Stage
+    b_peers: MeshPeers
+
+    def both(self, act: Callable[[Stage], None]) -> None:
+        """What a journal would do: the same change on both nodes."""
+        act(self.a)
+        act(self.b)
+
+    async def taken(self, number: int = 0) -> Taken:
+        """The request that b's worker has."""
+        return await taken(self.b, number)
+
+
+async def taken(one: Stage, number: int = 0) -> Taken:
+    await until(lambda: len(one.worker.taken) > number, "the request")
+    return one.worker.taken[number]
+
+
+async def dropped(two: Pair, task: Taken) -> bool:
+    await until(lambda: task.task.task_id in two.b.worker.cancelled, "the end of the task")
+    return True
+
+
+@contextlib.asynccontextmanager
+async def pair(home: Path, *, near: bool = False) -> AsyncIterator[Pair]:
+    """With `near` there is an instance on a, too."""
+    a_peers, b_peers = peer_mesh(A, B)
+    (home / "a").mkdir()
+    (home / "b").mkdir()
+    async with (
+        stage(home / "a", peers=a_peers, ready=near) as a,
+        stage(home / "b", peers=b_peers, ready=False) as b,
+    ):
+        two = Pair(a, b, b_peers)
+        two.both(lambda one: one.place("far", (B,)))
+        two.both(lambda one: one.report(RunnerReady(), "far"))
+        yield two
+
+
+async def streamed(answer: Any) -> str:
+    text: str = await answer.text()
+    return text
+
+
+async def test_the_answer_of_another_node_is_like_one_of_this_node(tmp_path: Path) -> None:
+    async with pair(tmp_path) as two:
+        asking = asyncio.create_task(two.a.chat(stream=True, temperature=0.5).__aenter__())
+        task = await two.taken()
+        assert task.task.owner_node == A
+        assert task.task.instance_id == "far"
+        assert task.task.task_params.temperature == 0.5
+        task.say(*(f"{number} " for number in range(200)))
+        task.end()
+        text = await streamed(await asking)
+        assert contents(text) == "".join(f"{number} " for number in range(200))
+        assert text.endswith("data: [DONE]\n\n")
+        assert not two.b.worker.cancelled
+
+
+async def test_usage_and_options_cross_the_wire(tmp_path: Path) -> None:
+    async with pair(tmp_path) as two:
+        asking = asyncio.create_task(two.a.chat(n=2, logit_bias={"7": 3}).__aenter__())
+        task = await two.taken()
+        assert (task.options.n, task.options.logit_bias) == (2, {"7": 3.0})
+        two.b.worker.answer_with_usage(0)
+        answer = await asking
+        assert (await answer.json())["usage"]["total_tokens"] == USAGE.total_tokens
+
+
+async def test_a_client_that_hangs_up_ends_the_task_on_the_other_node(tmp_path: Path) -> None:
+    async with pair(tmp_path) as two:
+        asking = asyncio.create_task(two.a.chat(stream=True).__aenter__())
+        task = await two.taken()
+        task.say("one")
+        answer = await asking
+        answer.close()
+        assert await dropped(two, task)
+
+
+async def test_any_node_cancels_a_command(tmp_path: Path) -> None:
+    async with pair(tmp_path) as two:
+        for knows in (False, True):
+            asking = asyncio.create_task(two.a.chat(stream=True).__aenter__())
+            task = await two.taken(int(knows))
+            task.say("one")
+            answer = await asking
+            if knows:
+                event = TaskCreated(task_id=task.task.task_id, task=task.task)
+                two.b.node.inference.journal.append(event)
+            # Not on the node that the client asked, whether its state knows the task or not.
+            url = f"{two.b.url}/v1/cancel/{task.task.command_id}"
+            async with two.b.client.post(url) as done:
+                assert done.status == 200, await done.text()
+            text = await streamed(answer)
+            assert "[DONE]" not in text
+            assert await dropped(two, task)
+            async with two.b.client.post(url) as again:
+                assert again.status == 404
+
+
+async def test_refusals_of_another_node_keep_their_type(tmp_path: Path) -> None:
+    async with pair(tmp_path) as two:
+        two.b.worker.refusals = [QueueFull(InstanceId("far"), 40, 7)]
+        async with two.a.chat(stream=True) as answer:
+            assert (answer.status, answer.headers["Retry-After"]) == (429, "7")
+            assert "40 requests wait" in (await answer.json())["error"]["message"]
+        two.b.worker.refusals = [RequestTooLarge("17 MiB")]
+        async with two.a.chat() as answer:
+            assert answer.status == 413
+            assert "17 MiB" in (await answer.json())["error"]["message"]
+
+
+async def test_a_node_that_is_not_ready_after_all_is_asked_again(tmp_path: Path) -> None:
+    async with pair(tmp_path) as two:
+        two.b.worker.refusals = [NotReady(InstanceId("far"), RunnerLoading())]
+        two.b.worker.answer_at_once = "late"
+        async with two.a.chat() as answer:
+            assert (await answer.json())["choices"][0]["message"]["content"] == "late"
+
+
+async def test_a_lost_node_is_named_to_clients_of_streams(tmp_path: Path) -> None:
+    async with pair(tmp_path) as two:
+        asking = asyncio.create_task(two.a.chat(stream=True).__aenter__())
+        task = await two.taken()
+        task.say("one")
+        answer = await asking
+        two.b_peers.leave()
+        text = await streamed(answer)
+        frames = [line[6:] for line in text.split("\n\n") if line.startswith("data: ")]
+        assert frames[-1] == "[DONE]"
+        error = json.loads(frames[-2])["error"]
+        assert (error["code"], error["type"]) == (500, "InternalServerError")
+        assert "node-b was lost" in error["message"]
+        assert "ask again" in error["message"]
+
+
+async def test_a_lost_node_is_a_retryable_500_to_others(tmp_path: Path) -> None:
+    async with pair(tmp_path) as two:
+        asking = asyncio.create_task(two.a.chat().__aenter__())
+        await two.taken()
+        two.b_peers.leave()
+        answer = await asking
+        assert (answer.status, answer.headers["Retry-After"]) == (500, "1")
+        assert "node-b was lost" in (await answer.json())["error"]["message"]
+
+
+async def test_requests_go_where_least_is_to_do(tmp_path: Path) -> None:
+    async with pair(tmp_path, near=True) as two:
+        asking = [asyncio.create_task(two.a.chat().__aenter__()) for _ in range(4)]
+        # Nothing of this is in the state yet, and still nobody gets all of it.
+        near = [await taken(two.a, number) for number in range(2)]
+        far = [await taken(two.b, number) for number in range(2)]
+        for one in (*near, *far):
+            one.end()
+        for one_asking in asking:
+            assert (await one_asking).status == 200
+        # What others have sent counts, too.
+        two.a.node.inference.journal.append(TaskCreated(task_id=a_task().task_id, task=a_task()))
+        last = asyncio.create_task(two.a.chat().__aenter__())
+        (await taken(two.b, 2)).end()
+        assert (await last).status == 200
+
+
+async def test_a_slow_reader_is_cut_off_on_its_own_node() -> None:
+    a_peers, b_peers = peer_mesh(A, B)
+    worker = ScriptedWorker()
+    serve_tasks(b_peers, worker)
+    stream = await RemoteTasks(a_peers, limit_bytes=1000).submit(B, a_task(), GenerationOptions())
+    worker.taken[0].say("x" * 900)
+    await asyncio.sleep(0)
+    worker.taken[0].say("y" * 900)
+    await until(lambda: worker.cancelled, "the end of the task")
+    items = [item async for item in stream]
+    assert isinstance(items[-1], TaskEnded)
+    assert items[-1].error_type == SLOW_READER
