@@ -1,0 +1,75 @@
+"""What a rule says before the judge has looked at the clock, and the words rules share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from skulkctl.verdict.ranks import Group, Rank, Wait
+from skulkctl.verdict.shape import Deadline, Limits, ranks_text
+
+NEVER = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A signature that fits. `hang_s` is how long it may last before it is a hang."""
+
+    rule: str
+    says: tuple[str, ...]
+    culprits: tuple[Rank, ...] = ()
+    hang_s: float | None = None
+    """None: the usual limit."""
+    deadlines: tuple[Deadline, ...] = ()
+    next: tuple[str, ...] = ()
+    """None given: capture the culprit, then cancel the task."""
+
+
+Rule = Callable[[Group, Limits], Draft | None]
+
+
+def numbers(ranks: Iterable[Rank]) -> tuple[int, ...]:
+    return tuple(rank.rank for rank in ranks)
+
+
+def say(ranks: Iterable[Rank], one: str, many: str) -> str:
+    """`Rank 2 waits …` or `Ranks 2 and 3 wait …`."""
+    those = numbers(ranks)
+    told = ranks_text(those)
+    return f"{told[0].upper()}{told[1:]} {one if len(those) == 1 else many}"
+
+
+def where(rank: Rank) -> str:
+    """`inside prefill_mx_barrier`, `after prompt_tokenized`."""
+    verb = "inside" if rank.event == "enter" else "after"
+    return f"{verb} {rank.at or rank.entry_phase}"
+
+
+def eval_deadline(ranks: Iterable[Rank], limits: Limits) -> tuple[Deadline, ...]:
+    """The collective timeout of ranks that wait in a step which has one."""
+    those = [
+        rank
+        for rank in ranks
+        if rank.wait in (Wait.RECV, Wait.BARRIER, Wait.GATHER, Wait.SEND)
+        or rank.at.startswith("pipeline_")
+    ]
+    if not those:
+        return ()
+    left_s = min(limits.eval_s - rank.still_s for rank in those)
+    return (Deadline(numbers(those), left_s, f"{limits.eval_s:g} s eval limit"),)
+
+
+def agreement_deadline(ranks: Iterable[Rank], limits: Limits) -> tuple[Deadline, ...]:
+    """None, where nothing ends an agreement."""
+    those = list(ranks)
+    if limits.agreement_s is None or not those:
+        return ()
+    left_s = min(limits.agreement_s - rank.still_s for rank in those)
+    return (Deadline(numbers(those), left_s, f"{limits.agreement_s:g} s agreement limit"),)
+
+
+def step_deadline(
+    ranks: Iterable[Rank], limit_s: float, since_s: float, what: str
+) -> tuple[Deadline, ...]:
+    those = numbers(ranks)
+    return (Deadline(those, limit_s - since_s, f"{limit_s:g} s {what} limit"),) if those else ()

@@ -1,0 +1,220 @@
+"""The judgement: a timeline, the one before it, and how old the data is, become findings.
+
+Never says HANG while any rank moves: a placement hangs only when its newest entry, on whatever
+rank, is older than the limit, and nothing changed since the last look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from skulkctl.units import parse_time
+from skulkctl.verdict import rules_request, rules_start
+from skulkctl.verdict.compare import first_difference, usual_gap_s
+from skulkctl.verdict.draft import Draft
+from skulkctl.verdict.losses import cluster_losses, lost_rank
+from skulkctl.verdict.ranks import (
+    ENDING,
+    SUPERVISOR_MARK,
+    Group,
+    Rank,
+    Wait,
+    groups_of,
+    skews_of,
+)
+from skulkctl.verdict.shape import Finding, Judgement, Limits, State
+from skulkctl.views.read import Document, sequence, text
+
+NO_NAMES: Mapping[str, str] = {}
+
+
+def judge(
+    timeline: Document,
+    previous: Document | None = None,
+    *,
+    age_s: float = 0.0,
+    names: Mapping[str, str] = NO_NAMES,
+    limits: Limits | None = None,
+) -> Judgement:
+    """What is wrong, per placement; `age_s` is how long ago the timeline was received."""
+    keeps = (limits or Limits()).told_by(timeline)
+    if age_s > keeps.stale_s:
+        says = f"The newest data is {age_s:.0f} s old; the daemon does not answer any more."
+        return Judgement((Finding(State.STALE, "AGE", says=(says,), next=("skulkctl status",)),))
+    before = _progress(previous)
+    groups = groups_of(timeline, names)
+    findings = [_of_group(group, timeline, previous, before, keeps, names) for group in groups]
+    findings += cluster_losses(timeline, previous, groups, names)
+    findings.sort(key=lambda one: (one.urgency, one.model_id or ""), reverse=True)
+    return Judgement(tuple(findings))
+
+
+def _progress(timeline: Document | None) -> dict[str, str | None]:
+    runners = sequence(timeline, "runners")
+    return {text(one, "runnerId") or "": text(one, "lastProgressAt") for one in runners}
+
+
+def _of_group(
+    group: Group,
+    timeline: Document,
+    previous: Document | None,
+    before: Mapping[str, str | None],
+    limits: Limits,
+    names: Mapping[str, str],
+) -> Finding:
+    lost = lost_rank(group, timeline, previous, names)
+    if lost is not None:
+        return lost
+    moved = any(_moved(rank, before) for rank in group.ranks)
+    draft = None if _at_rest(group) else _first_fit(group, limits)
+    if draft is not None and group.still_s >= limits.waiting_s:
+        patience_s = _patience_s(group, draft, limits)
+        hangs = not moved and group.still_s >= patience_s
+        return _finding(group, draft, State.HANG if hangs else State.WAITING)
+    return _recovered(group, timeline, limits) or _unanswered_cancel(group, limits) or _well(group)
+
+
+def _at_rest(group: Group) -> bool:
+    """Nothing to do, or on its way out, or an engine that records nothing."""
+    if all(rank.status in ENDING for rank in group.ranks):
+        return True
+    quiet = (Wait.REST, Wait.PLANNER)
+    serving = ("RunnerReady", "RunnerRunning")
+    if all(rank.wait in quiet and rank.status in serving for rank in group.ranks):
+        return True
+    return all(rank.phase == "created" and rank.status in serving for rank in group.ranks)
+
+
+def _moved(rank: Rank, before: Mapping[str, str | None]) -> bool:
+    return rank.runner_id in before and rank.progress_at != before[rank.runner_id]
+
+
+def _first_fit(group: Group, limits: Limits) -> Draft | None:
+    for rule in (*rules_start.RULES, *rules_request.RULES):
+        draft = rule(group, limits)
+        if draft is not None:
+            return draft
+    return None
+
+
+def _patience_s(group: Group, draft: Draft, limits: Limits) -> float:
+    """How long this may last; work that is slow by habit gets three times its usual pause."""
+    patience_s = limits.hang_s if draft.hang_s is None else draft.hang_s
+    working = [rank for rank in group.ranks if rank.works and rank.entry_phase == "decode_stream"]
+    return max([patience_s, *(3 * usual_gap_s(rank) for rank in working)])
+
+
+def _finding(group: Group, draft: Draft, state: State) -> Finding:
+    return Finding(
+        state=state,
+        rule=draft.rule,
+        instance_id=group.instance_id,
+        model_id=group.model_id,
+        still_s=group.still_s,
+        says=draft.says,
+        culprit=draft.culprits[0].who if draft.culprits else None,
+        victims=group.others(*draft.culprits) if draft.culprits else group.others(),
+        evidence=tuple(_evidence(group)),
+        deadlines=draft.deadlines,
+        difference=first_difference(group),
+        next=draft.next or _usual_next(group, draft),
+        task_id=group.task_id,
+    )
+
+
+def _evidence(group: Group) -> Iterator[str]:
+    for rank in group.ranks:
+        yield rank.evidence()
+        mark = rank.entries[-1] if rank.entries else None
+        if mark is not None and mark.get("event") == SUPERVISOR_MARK:
+            yield f"{rank}: asked to cancel, and has recorded nothing since (D19)"
+
+
+def _usual_next(group: Group, draft: Draft) -> tuple[str, ...]:
+    """Look before you change anything."""
+    first = (
+        f"skulkctl capture {group.short}/{draft.culprits[0].rank}"
+        if draft.culprits
+        else f"skulkctl capture {group.short}"
+    )
+    change = f"skulkctl cancel {group.task_id}" if group.task_id else ""
+    return (first, change or f"skulkctl delete {group.short}")
+
+
+def _recovered(group: Group, timeline: Document, limits: Limits) -> Finding | None:
+    """An eval timeout is on record, and the ranks are at work or at rest again."""
+    generated = parse_time(text(timeline, "generatedAt") or "")
+    skews = skews_of(timeline)
+    seen: list[tuple[float, Rank, str]] = []
+    for rank in group.ranks:
+        for entry in rank.entries:
+            if entry.get("event") != "pipeline_eval_timeout" or generated is None:
+                continue
+            moment = parse_time(text(entry, "at") or "")
+            if moment is not None:
+                ago_s = (generated - moment).total_seconds() + skews.get(rank.node_id, 0.0)
+                seen.append((ago_s, rank, text(entry, "detail") or "a step"))
+    recent = [one for one in seen if one[0] <= limits.recovered_s]
+    if not recent:
+        return None
+    ago_s, rank, site = min(recent, key=lambda one: one[0])
+    says = (
+        f"{rank} ended itself {ago_s:.0f} s ago, because {site} did not end in time.",
+        "The group has been started again and moves.",
+    )
+    return Finding(
+        State.RECOVERED,
+        "D11" if site.startswith("mtp_") else "EVAL",
+        group.instance_id,
+        group.model_id,
+        group.still_s,
+        says,
+        culprit=rank.who,
+        victims=group.others(rank),
+        evidence=tuple(f"{one}: pipeline_eval_timeout at {where}" for _, one, where in recent),
+        next=(f"skulkctl logs {rank.node} --runner {rank.runner_id}",),
+    )
+
+
+def _unanswered_cancel(group: Group, limits: Limits) -> Finding | None:
+    """D19: a task was to be cancelled, and the runner goes on with it."""
+    for rank in group.ranks:
+        mark = next((one for one in rank.entries if one.get("event") == SUPERVISOR_MARK), None)
+        task_id = None if mark is None else mark.get("taskId")
+        if mark is None or task_id is None or task_id != rank.task_id or _dropped(rank, task_id):
+            continue
+        asked, heard = parse_time(text(mark, "at") or ""), _newest_moment(rank)
+        if asked is None or heard is None:
+            continue
+        since_s = heard - asked.timestamp() + rank.still_s
+        if since_s < limits.waiting_s:
+            continue
+        says = (f"{rank} was asked to cancel task {task_id} {since_s:.0f} s ago and goes on.",)
+        return Finding(
+            State.WAITING, "D19", group.instance_id, group.model_id, group.still_s, says,
+            culprit=rank.who, victims=group.others(rank), evidence=tuple(_evidence(group)),
+            next=(f"skulkctl capture {group.short}/{rank.rank}", f"skulkctl delete {group.short}"),
+            task_id=str(task_id),
+        )  # fmt: skip
+    return None
+
+
+def _dropped(rank: Rank, task_id: object) -> bool:
+    return any(
+        entry.get("phase") == "cancel_observed" and entry.get("taskId") in (task_id, None)
+        for entry in rank.entries
+    )
+
+
+def _newest_moment(rank: Rank) -> float | None:
+    moment = parse_time(text(rank.last, "at") or "")
+    return None if moment is None else moment.timestamp()
+
+
+def _well(group: Group) -> Finding:
+    busy = any(rank.task_id for rank in group.ranks)
+    says = "Every rank moves." if busy else "Nothing is stuck."
+    return Finding(
+        State.OK, None, group.instance_id, group.model_id, group.still_s, (says,),
+        task_id=group.task_id,
+    )  # fmt: skip

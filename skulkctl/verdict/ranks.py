@@ -1,0 +1,263 @@
+"""From a timeline's JSON to ranks side by side, each with what it waits for. Pure.
+
+The newest entry of the runner itself says where a rank is: after an `enter` it is inside, after
+an `exit` it is in something that no entry describes. Marks of the supervisor say nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from skulkctl.units import parse_time
+from skulkctl.verdict.shape import Culprit
+from skulkctl.views.read import Document, integer, number, sequence, text
+
+SUPERVISOR_MARK = "supervisor_cancel_requested"
+AT_REST = frozenset({"idle", "created", "shutdown_cleanup", "completion"})
+ENDING = frozenset({"RunnerShuttingDown", "RunnerShutdown"})
+PLANNED = frozenset({"RunnerIdle", "RunnerConnected", "RunnerLoaded"})
+
+
+class Wait(StrEnum):
+    """What kind of time passes on a rank; the value is its fill character in lanes."""
+
+    LOCAL = "#"
+    RECV = "<"
+    SEND = ">"
+    GATHER = "+"
+    BARRIER = "|"
+    AGREEMENT = "&"
+    PLANNER = "~"
+    AFTER = "?"
+    REST = "."
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rank:
+    """One runner as the timeline shows it now."""
+
+    rank: int
+    world_size: int
+    node_id: str
+    node: str
+    runner_id: str
+    instance_id: str
+    model_id: str
+    alive: bool
+    status: str
+    phase: str
+    detail: str | None
+    in_phase_s: float
+    progress_at: str | None
+    idle_s: float | None
+    """Since its newest entry; None when it has none."""
+    task_id: str | None
+    command_id: str | None
+    entries: Sequence[Document]
+    last: Document | None
+    wait: Wait
+
+    @property
+    def event(self) -> str:
+        return text(self.last, "event") or ""
+
+    @property
+    def at(self) -> str:
+        """What its newest entry is about: the step for enter and exit, else the event."""
+        detail = text(self.last, "detail")
+        return detail or "" if self.event in ("enter", "exit") else self.event
+
+    @property
+    def entry_phase(self) -> str:
+        return text(self.last, "phase") or self.phase
+
+    def inside(self, *details: str) -> bool:
+        return self.event == "enter" and self.at in details
+
+    def left(self, *details: str) -> bool:
+        return self.event == "exit" and self.at in details
+
+    @property
+    def still_s(self) -> float:
+        """How long nothing has been heard of it."""
+        return self.in_phase_s if self.idle_s is None else self.idle_s
+
+    @property
+    def works(self) -> bool:
+        """Whether it is not waiting for another rank, nor at rest."""
+        return self.wait in (Wait.LOCAL, Wait.AFTER)
+
+    @property
+    def who(self) -> Culprit:
+        return Culprit(self.node_id, self.node, self.rank, self.runner_id)
+
+    def __str__(self) -> str:
+        return f"rank {self.rank} on {self.node}"
+
+    def evidence(self) -> str:
+        """One line: where it is, and since when."""
+        if self.last is None:
+            return f"{self}: {self.status}, nothing recorded, {self.in_phase_s:.0f} s"
+        verb = {"enter": "inside", "exit": "after"}.get(self.event, "at")
+        where = self.at or self.entry_phase
+        since = text(self.last, "at") or ""
+        return f"{self}: {verb} {where} ({self.entry_phase}) since {since[11:19]}Z, " + (
+            f"{self.still_s:.0f} s; {self.status}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The ranks of one placement, in rank order; some may be absent."""
+
+    instance_id: str
+    model_id: str
+    world_size: int
+    ranks: tuple[Rank, ...]
+
+    @property
+    def short(self) -> str:
+        return short_id(self.instance_id)
+
+    @property
+    def still_s(self) -> float:
+        """Since any rank moved."""
+        return min(rank.still_s for rank in self.ranks)
+
+    @property
+    def missing(self) -> tuple[int, ...]:
+        known = {rank.rank for rank in self.ranks}
+        return tuple(number for number in range(self.world_size) if number not in known)
+
+    @property
+    def task_id(self) -> str | None:
+        return next((rank.task_id for rank in self.ranks if rank.task_id), None)
+
+    def others(self, *culprits: Rank) -> tuple[Culprit, ...]:
+        return tuple(rank.who for rank in self.ranks if rank not in culprits)
+
+
+def short_id(identifier: str) -> str:
+    """What people type for an id: the random part's first eight characters."""
+    return identifier.rpartition("-")[2][:8] if identifier.startswith("inst") else identifier[:8]
+
+
+def groups_of(timeline: Document, names: Mapping[str, str]) -> list[Group]:
+    """The placements of a timeline, by model and instance."""
+    skews = skews_of(timeline)
+    generated = parse_time(text(timeline, "generatedAt") or "")
+    now_s = None if generated is None else generated.timestamp()
+    entries: dict[str, list[Document]] = {}
+    for entry in sequence(timeline, "timeline"):
+        if isinstance(entry, Mapping):
+            entries.setdefault(str(entry.get("runnerId")), []).append(entry)
+    found: dict[str, dict[int, Rank]] = {}
+    for runner in sequence(timeline, "runners"):
+        rank = _rank(runner, entries, names, skews, now_s)
+        ranks = found.setdefault(rank.instance_id, {})
+        # An older record of the same rank may still be there; a live one says more.
+        if rank.rank not in ranks or (rank.alive and not ranks[rank.rank].alive):
+            ranks[rank.rank] = rank
+    return [_group(instance_id, ranks) for instance_id, ranks in found.items()]
+
+
+def _group(instance_id: str, ranks: Mapping[int, Rank]) -> Group:
+    ordered = tuple(ranks[number] for number in sorted(ranks))
+    size = max(rank.world_size for rank in ordered)
+    return Group(instance_id, ordered[0].model_id, size, ordered)
+
+
+def skews_of(timeline: Document) -> dict[str, float]:
+    """How far each node's clock is ahead of the one that answered, where it was measured."""
+    skews = {}
+    for entry in sequence(timeline, "clockSkews"):
+        offset = number(entry, "offsetSeconds")
+        if offset is not None:
+            skews[text(entry, "nodeId") or ""] = offset
+    return skews
+
+
+def _rank(
+    runner: object,
+    entries: Mapping[str, Sequence[Document]],
+    names: Mapping[str, str],
+    skews: Mapping[str, float],
+    now_s: float | None,
+) -> Rank:
+    node_id = text(runner, "nodeId") or ""
+    runner_id = text(runner, "runnerId") or ""
+    own = entries.get(runner_id, ())
+    last = newest(own)
+    status = text(runner, "statusKind") or "unknown"
+    phase = text(runner, "phase") or "created"
+    return Rank(
+        rank=integer(runner, "deviceRank") or 0,
+        world_size=integer(runner, "worldSize") or 1,
+        node_id=node_id,
+        node=names.get(node_id, short_id(node_id)),
+        runner_id=runner_id,
+        instance_id=text(runner, "instanceId") or "",
+        model_id=text(runner, "modelId") or "",
+        alive=bool(isinstance(runner, Mapping) and runner.get("processAlive")),
+        status=status,
+        phase=phase,
+        detail=text(runner, "phaseDetail"),
+        in_phase_s=number(runner, "secondsInPhase") or 0.0,
+        progress_at=text(runner, "lastProgressAt"),
+        idle_s=_idle_s(text(runner, "lastProgressAt"), now_s, skews.get(node_id, 0.0)),
+        task_id=text(runner, "activeTaskId"),
+        command_id=text(runner, "activeCommandId"),
+        entries=own,
+        last=last,
+        wait=wait_of(last, status, phase),
+    )
+
+
+def _idle_s(progress: str | None, now_s: float | None, skew_s: float) -> float | None:
+    moment = None if progress is None else parse_time(progress)
+    if moment is None or now_s is None:
+        return None
+    return max(0.0, now_s - (moment.timestamp() - skew_s))
+
+
+def newest(entries: Iterable[Document]) -> Document | None:
+    """The newest entry that the runner itself made."""
+    own = (entry for entry in reversed(list(entries)) if entry.get("event") != SUPERVISOR_MARK)
+    return next(own, None)
+
+
+def wait_of(entry: Document | None, status: str, phase: str) -> Wait:
+    """What a rank waits for after this entry."""
+    event, detail = text(entry, "event"), text(entry, "detail") or ""
+    phase = text(entry, "phase") or phase
+    if event == "enter":
+        return _wait_inside(detail, phase)
+    if event == "exit" and detail == "pipeline_last_send":
+        return Wait.SEND
+    if event == "exit" and detail == "pipeline_last_eval_output":
+        return Wait.GATHER
+    if status in PLANNED:
+        return Wait.PLANNER
+    if phase in AT_REST or status == "RunnerReady":
+        return Wait.REST
+    return Wait.AFTER if event == "exit" else Wait.LOCAL
+
+
+def _wait_inside(detail: str, phase: str) -> Wait:
+    if detail in _INSIDE:
+        return _INSIDE[detail]
+    if "barrier" in detail or phase in ("prefill_barrier", "decode_barrier"):
+        return Wait.BARRIER
+    if phase == "task_agreement" or "all_gather" in detail:
+        return Wait.AGREEMENT
+    return Wait.GATHER if phase == "connect_group" else Wait.LOCAL
+
+
+_INSIDE = {
+    "pipeline_first_eval_recv": Wait.RECV,
+    "pipeline_last_eval_send": Wait.SEND,
+    "flush_prefill_async_eval": Wait.SEND,
+    "pipeline_last_eval_all_gather": Wait.GATHER,
+}

@@ -1,0 +1,355 @@
+"""Rules for ranks that stand still in the middle of a request.
+
+Ids are those of the signature catalogue in the runbook. The order in `RULES` matters: what
+explains more comes first.
+"""
+
+from __future__ import annotations
+
+from skulkctl.verdict.compare import values_of
+from skulkctl.verdict.draft import Draft, agreement_deadline, eval_deadline, say, where
+from skulkctl.verdict.ranks import Group, Rank, Wait
+from skulkctl.verdict.shape import Limits
+from skulkctl.views.read import text
+
+PREPARING = frozenset({"prompt_build", "vision_preprocess", "kv_cache_lookup", "task_submission"})
+PREFILL = frozenset({"prefill_pipeline", "prefill_stream", "prefill_barrier"})
+
+
+def different_engines(group: Group, limits: Limits) -> Draft | None:
+    """D12: batch events on some ranks, unprefixed ones on others."""
+    batch = [rank for rank in group.ranks if _has(rank, "batch_queue_admitted")]
+    plain = [rank for rank in group.ranks if _has(rank, "queue_admitted")]
+    if not batch or not plain or set(batch) & set(plain):
+        return None
+    says = (
+        f"{say(batch, 'uses', 'use')} the batch generator, {_low(say(plain, 'does', 'do'))} not.",
+        "Their settings differ: KV backend, batching or drafter.",
+    )
+    few = plain if len(plain) <= len(batch) else batch
+    return Draft("D12", says, tuple(few), deadlines=eval_deadline(group.ranks, limits))
+
+
+def context_refused(group: Group, limits: Limits) -> Draft | None:
+    """D25: some ranks refused the prompt as too long, others did not."""
+    refused = tuple(
+        rank for rank in group.ranks if _has_now(rank, "context_admission_rejected", group.task_id)
+    )
+    if not refused or len(refused) == len(group.ranks):
+        return None
+    says = (f"{say(refused, 'has', 'have')} refused the prompt as too long, the others have not.",)
+    return Draft("D25", says, refused, deadlines=eval_deadline(group.ranks, limits))
+
+
+def not_delivered(group: Group, limits: Limits) -> Draft | None:
+    """D7: some ranks wait for an agreement that an idle rank knows nothing of."""
+    waiting = [rank for rank in group.ranks if rank.wait is Wait.AGREEMENT]
+    idle = tuple(rank for rank in group.ranks if rank.wait is Wait.REST)
+    if not waiting or not idle:
+        return None
+    task = f"task {group.task_id}" if group.task_id else "the request"
+    says = (
+        f"{say(idle, 'is', 'are')} idle and never received {task}.",
+        f"{say(waiting, 'waits', 'wait')} for an agreement with "
+        f"{'it' if len(idle) == 1 else 'them'}.",
+    )
+    return Draft("D7", says, idle, deadlines=agreement_deadline(waiting, limits))
+
+
+def different_tasks(group: Group, limits: Limits) -> Draft | None:
+    """D8: again and again the ranks hold different sets of tasks."""
+    differing = [rank for rank in group.ranks if _differs_twice(rank)]
+    if not differing:
+        return None
+    says = ("The ranks keep finding that they hold different tasks.",)
+    return Draft("D8", says, deadlines=agreement_deadline(differing, limits))
+
+
+def cancel_subset(group: Group, limits: Limits) -> Draft | None:
+    """D20: the cancel reached some ranks only, and they wait for the others to agree."""
+    seen = [rank for rank in group.ranks if _has_now(rank, "cancel_pipe_observed", group.task_id)]
+    agreed = any(
+        _has_now(rank, "cancellations_agreed", group.task_id)
+        or _has_now(rank, "batch_cancel_applied", group.task_id)
+        for rank in group.ranks
+    )
+    rest = tuple(rank for rank in group.ranks if rank not in seen)
+    if not seen or not rest or agreed:
+        return None
+    says = (f"{say(seen, 'has', 'have')} seen the cancel, {_low(say(rest, 'has', 'have'))} not.",)
+    again = (f"skulkctl cancel {group.task_id}",) if group.task_id else ()
+    return Draft("D20", says, rest, deadlines=eval_deadline(group.ranks, limits), next=again)
+
+
+def eval_stuck(group: Group, limits: Limits) -> Draft | None:
+    """D1: one rank computes its shard and does not finish; those above wait for its data."""
+    busy = tuple(rank for rank in group.ranks if rank.inside("pipeline_last_eval_output"))
+    above = [rank for rank in group.ranks if rank.wait is Wait.RECV]
+    if len(busy) != 1 or not any(rank.rank > busy[0].rank for rank in above):
+        return None
+    culprit = busy[0]
+    since = (text(culprit.last, "at") or "")[11:19]
+    below = [rank for rank in group.ranks if rank.wait in (Wait.SEND, Wait.GATHER)]
+    told = f"{say(above, 'waits', 'wait')} for data from below"
+    if below:
+        told += f", {_low(say(below, 'has', 'have'))} handed the data over"
+    says = (
+        f"Rank {culprit.rank} on {culprit.node} is the only rank doing its own work: "
+        f"inside pipeline_last_eval_output since {since}Z.",
+        f"{told}.",
+    )
+    return Draft("D1", says, busy, deadlines=eval_deadline(above, limits))
+
+
+def straggler(group: Group, limits: Limits) -> Draft | None:
+    """D4: the others are at the barrier before prefill, one still prepares the request."""
+    waiting = [rank for rank in group.ranks if rank.entry_phase == "prefill_barrier"]
+    late = tuple(rank for rank in group.ranks if rank.works and rank.entry_phase in PREPARING)
+    if not waiting or len(late) != 1:
+        return None
+    says = (
+        f"{late[0]} still prepares the request ({where(late[0])}).",
+        f"{say(waiting, 'waits', 'wait')} for it before prefill.",
+    )
+    deadlines = eval_deadline(waiting, limits)
+    return Draft("D4", says, late, hang_s=max(limits.hang_s, limits.eval_s), deadlines=deadlines)
+
+
+def lengths_diverged(group: Group, limits: Limits) -> Draft | None:
+    """D5: one rank is past prefill, the others are not."""
+    past = [rank for rank in group.ranks if rank.entry_phase == "decode_barrier"]
+    before = [rank for rank in group.ranks if rank.entry_phase in PREFILL]
+    if not past or not before or len(past) + len(before) != len(group.ranks):
+        return None
+    says = (
+        f"{say(past, 'is', 'are')} done with prefill, {_low(say(before, 'is', 'are'))} not.",
+        "Prompt length, prefix hit or chunk count is not the same on every rank.",
+    )
+    few = tuple(past if len(past) <= len(before) else before)
+    return Draft("D5", says, few, deadlines=eval_deadline(group.ranks, limits))
+
+
+def paths_diverged(group: Group, limits: Limits) -> Draft | None:
+    """D6: one rank prefills in one piece, another in a pipeline."""
+    whole = [rank for rank in group.ranks if _open(rank, "stream_generate_prefill")]
+    piped = [rank for rank in group.ranks if _open(rank, "pipeline_parallel_prefill")]
+    if not whole or not piped:
+        return None
+    says = (
+        f"{say(whole, 'prefills', 'prefill')} in one piece, "
+        f"{_low(say(piped, 'prefills', 'prefill'))} in chunks.",
+    )
+    few = tuple(whole if len(whole) <= len(piped) else piped)
+    return Draft("D6", says, few, deadlines=eval_deadline(group.ranks, limits))
+
+
+def ended_early(group: Group, limits: Limits) -> Draft | None:
+    """D10: one rank thinks that the answer is complete, the others go on."""
+    done = tuple(
+        rank
+        for rank in group.ranks
+        if rank.entry_phase == "completion" or "final_barrier" in rank.at
+    )
+    going = [rank for rank in group.ranks if rank.entry_phase == "decode_stream"]
+    if not done or not going:
+        return None
+    says = (
+        f"{say(done, 'thinks', 'think')} that the answer is complete, "
+        f"{_low(say(going, 'goes', 'go'))} on decoding.",
+    )
+    return Draft("D10", says, done, deadlines=eval_deadline(group.ranks, limits))
+
+
+def cadence_diverged(group: Group, limits: Limits) -> Draft | None:
+    """D9: one rank wants an agreement while the others are in the middle of a decode step."""
+    asking = tuple(
+        rank
+        for rank in group.ranks
+        if rank.wait is Wait.AGREEMENT or rank.entry_phase in ("cancel_requested",)
+    )
+    going = [rank for rank in group.ranks if rank.entry_phase == "decode_stream"]
+    if not asking or not going or not any("pipeline_" in rank.at for rank in going):
+        return None
+    says = (
+        f"{say(asking, 'waits', 'wait')} for an agreement, "
+        f"{_low(say(going, 'is', 'are'))} in the middle of a decode step.",
+        "Token counts or the cadence of cancel checks diverged.",
+    )
+    few = asking if len(asking) <= len(going) else tuple(going)
+    return Draft("D9", says, few, deadlines=eval_deadline(going, limits))
+
+
+def first_token_late(group: Group, limits: Limits) -> Draft | None:
+    """D23: a rank still waits for the first token that its peers have seen long ago."""
+    late = tuple(rank for rank in group.ranks if rank.entry_phase == "decode_wait_first_token")
+    ahead = [
+        rank for rank in group.ranks if rank not in late and _has_now(rank, "first_token", None)
+    ]
+    if not late or not ahead:
+        return None
+    says = (
+        f"{say(late, 'waits', 'wait')} for the first token, {_low(say(ahead, 'has', 'have'))} it.",
+    )
+    return Draft("D23", says, late, deadlines=eval_deadline(ahead, limits))
+
+
+def not_arriving(group: Group, limits: Limits) -> Draft | None:
+    """D2: a rank has sent, the next one does not receive, and nobody computes."""
+    if any(rank.works for rank in group.ranks):
+        return None
+    for lower, upper in zip(group.ranks, group.ranks[1:], strict=False):
+        if lower.wait is Wait.SEND and upper.wait is Wait.RECV:
+            says = (
+                f"{lower} has sent its data, {upper} does not receive it.",
+                "The link between them is dead, or their channels are out of step.",
+            )
+            deadlines = eval_deadline((lower, upper), limits)
+            return Draft("D2", says, (lower, upper), deadlines=deadlines, next=_link(group))
+    return None
+
+
+def gather_stuck(group: Group, limits: Limits) -> Draft | None:
+    """D3: every rank is past its own work, nobody receives: the last gather does not end."""
+    if any(rank.wait not in (Wait.SEND, Wait.GATHER) for rank in group.ranks):
+        return None
+    counts = {rank.rank: values_of(rank, "token_progress", "completion_tokens")[-1:] for rank in
+              group.ranks}  # fmt: skip
+    odd = _odd_one(group, counts)
+    says = ("Every rank is past its own work and waits for all others to gather the token.",)
+    culprits = () if odd is None else (odd,)
+    return Draft("D3", says, culprits, deadlines=eval_deadline(group.ranks, limits))
+
+
+def only_one_works(group: Group, limits: Limits) -> Draft | None:
+    """D1 in other words: all wait for others, exactly one does not."""
+    working = tuple(rank for rank in group.ranks if rank.works)
+    waiting = [rank for rank in group.ranks if not rank.works]
+    if len(working) != 1 or not waiting:
+        return None
+    culprit = working[0]
+    says = (
+        f"Rank {culprit.rank} on {culprit.node} is the only rank that waits for nobody: "
+        f"{where(culprit)}.",
+        f"{say(waiting, 'waits', 'wait')} for it.",
+    )
+    deadlines = eval_deadline(waiting, limits) or agreement_deadline(waiting, limits)
+    return Draft("D1", says, working, deadlines=deadlines)
+
+
+def inside_a_forward(group: Group, limits: Limits) -> Draft | None:
+    """D26: all decode, nothing tells them apart: a collective inside a step does not end."""
+    if group.world_size < 2:
+        return None
+    if any(rank.entry_phase not in ("decode_stream", "prefill_stream") for rank in group.ranks):
+        return None
+    counts = {rank.rank: values_of(rank, "", "step_count")[-1:] for rank in group.ranks}
+    odd = _odd_one(group, counts)
+    says = ("Every rank is inside a step of the model; a collective in it does not end.",)
+    return Draft(
+        "D26",
+        says,
+        () if odd is None else (odd,),
+        deadlines=agreement_deadline(group.ranks, limits),
+        next=(f"skulkctl capture {group.short}", f"skulkctl delete {group.short}"),
+    )
+
+
+def all_at_a_barrier(group: Group, limits: Limits) -> Draft | None:
+    """D2 at a barrier or an agreement: everyone is there and nobody leaves."""
+    together = (Wait.BARRIER, Wait.AGREEMENT, Wait.GATHER, Wait.RECV, Wait.SEND)
+    if group.world_size < 2 or any(rank.wait not in together for rank in group.ranks):
+        return None
+    places = {rank.at for rank in group.ranks}
+    same = f"inside {places.pop()}" if len(places) == 1 else "for each other in different steps"
+    says = (
+        f"Every rank waits {same}.",
+        "One of them is frozen, a link is dead, or one entered without taking part.",
+    )
+    deadlines = eval_deadline(group.ranks, limits) or agreement_deadline(group.ranks, limits)
+    last = max(group.ranks, key=lambda rank: text(rank.last, "at") or "")
+    first = min(group.ranks, key=lambda rank: text(rank.last, "at") or "")
+    late = () if last.at == first.at else (last,)
+    return Draft("D2", says, late, deadlines=deadlines, next=_link(group))
+
+
+def unexplained(group: Group, limits: Limits) -> Draft | None:
+    """D0: nothing moves and no signature fits; the rank that is silent longest comes first."""
+    longest = max(group.ranks, key=lambda rank: rank.still_s)
+    alone = group.world_size == 1
+    told = f"{longest} makes no progress: {where(longest)}."
+    says = (told,) if alone else (told, "No known signature fits what the ranks show.")
+    patient_s = limits.eval_s if alone else limits.hang_s
+    return Draft("D0", says, (longest,), hang_s=max(patient_s, limits.hang_s))
+
+
+RULES = (
+    different_engines,
+    context_refused,
+    not_delivered,
+    cancel_subset,
+    eval_stuck,
+    straggler,
+    lengths_diverged,
+    paths_diverged,
+    ended_early,
+    cadence_diverged,
+    first_token_late,
+    not_arriving,
+    gather_stuck,
+    different_tasks,
+    only_one_works,
+    all_at_a_barrier,
+    inside_a_forward,
+    unexplained,
+)
+
+
+def _low(told: str) -> str:
+    return told[0].lower() + told[1:]
+
+
+def _link(group: Group) -> tuple[str, ...]:
+    return (f"skulkctl capture {group.short}", "skulkctl nodes -o wide")
+
+
+def _has(rank: Rank, event: str) -> bool:
+    return any(entry.get("event") == event for entry in rank.entries)
+
+
+def _has_now(rank: Rank, event: str, task_id: str | None) -> bool:
+    """Whether it recorded this (with or without `batch_`) for the task, since it was last idle."""
+    for entry in reversed(rank.entries):
+        if entry.get("phase") == "idle":
+            return False
+        if str(entry.get("event")).removeprefix("batch_") == event.removeprefix("batch_"):
+            owner = entry.get("taskId")
+            return task_id is None or owner is None or owner == task_id
+    return False
+
+
+def _open(rank: Rank, detail: str) -> bool:
+    """Whether it has entered this step and not left it."""
+    for entry in reversed(rank.entries):
+        if entry.get("phase") == "idle":
+            return False
+        if entry.get("detail") == detail:
+            return entry.get("event") == "enter"
+    return False
+
+
+def _differs_twice(rank: Rank) -> bool:
+    counts = values_of(rank, "tasks_agreed", "different_count")[-2:]
+    return len(counts) == 2 and all(isinstance(one, int) and one > 0 for one in counts)
+
+
+def _odd_one(group: Group, values: dict[int, list[object]]) -> Rank | None:
+    """The one rank whose value no other rank has; the lowest value when they are two."""
+    known = {rank: value[0] for rank, value in values.items() if value}
+    if len(known) != len(group.ranks) or len(set(known.values())) != 2:
+        return None
+    told = list(known.values())
+    lonely = [rank for rank, value in known.items() if told.count(value) == 1]
+    if len(lonely) == 2:
+        lonely = [min(lonely, key=lambda rank: float(str(known[rank])))]
+    found = [rank for rank in group.ranks if rank.rank in lonely]
+    return found[0] if len(found) == 1 else None

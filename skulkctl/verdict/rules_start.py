@@ -1,0 +1,137 @@
+"""Rules for placements that are not ready yet: created, connecting, loading, warming up.
+
+Ids are those of the signature catalogue in the runbook.
+"""
+
+from __future__ import annotations
+
+from skulkctl.verdict.draft import NEVER, Draft, eval_deadline, say, step_deadline, where
+from skulkctl.verdict.ranks import Group, Wait
+from skulkctl.verdict.shape import Limits
+
+
+def never_reported(group: Group, limits: Limits) -> Draft | None:
+    """D17: the process lives, and has recorded nothing since it was made."""
+    silent = tuple(
+        rank
+        for rank in group.ranks
+        if rank.alive and rank.idle_s is None and not rank.entries and rank.status == "RunnerIdle"
+    )
+    if not silent:
+        return None
+    says = say(silent, "has", "have") + " recorded nothing since the process was started."
+    since_s = max(rank.in_phase_s for rank in silent)
+    deadlines = step_deadline(silent, limits.first_report_s, since_s, "first report")
+    return Draft("D17", (says,), silent, deadlines=deadlines)
+
+
+def not_connecting(group: Group, limits: Limits) -> Draft | None:
+    """D16: all but the last rank connect; the last one joins when it is told to."""
+    *before, last = group.ranks
+    if not before or last.status != "RunnerIdle":
+        return None
+    if any(rank.status != "RunnerConnecting" for rank in before):
+        return None
+    says = (
+        f"{say(before, 'is', 'are')} connecting and {last} has not begun.",
+        "The last rank goes last by design; it should follow within seconds.",
+    )
+    since_s = min(rank.still_s for rank in before)
+    deadlines = step_deadline(before, limits.connect_s, since_s, "connect")
+    return Draft("D16", says, (last,), deadlines=deadlines)
+
+
+def handshake(group: Group, limits: Limits) -> Draft | None:
+    """D15: every rank is inside the group's handshake."""
+    if group.world_size < 2:
+        return None
+    if any(
+        rank.status != "RunnerConnecting" and rank.entry_phase != "connect_group"
+        for rank in group.ranks
+    ):
+        return None
+    if any(rank.event == "exit" for rank in group.ranks):
+        return None
+    says = (
+        "Every rank waits inside the group's handshake.",
+        "A stale socket, a wrong address or a link that is down keeps them apart.",
+    )
+    deadlines = step_deadline(group.ranks, limits.connect_s, group.still_s, "connect")
+    return Draft("D15", says, deadlines=deadlines, next=_again(group))
+
+
+def downloads(group: Group, limits: Limits) -> Draft | None:
+    """D18: connected, and nobody loads, because files are missing somewhere."""
+    del limits
+    if group.world_size < 2 or any(rank.status != "RunnerConnected" for rank in group.ranks):
+        return None
+    says = ("Every rank is connected and waits for model files to be on all of its nodes.",)
+    return Draft("D18", says, hang_s=NEVER, next=("skulkctl status", "skulkctl storage"))
+
+
+def loading(group: Group, limits: Limits) -> Draft | None:
+    """Weights are read. Progress shows in the status, not in the recorder, so be patient."""
+    busy = tuple(rank for rank in group.ranks if rank.status == "RunnerLoading")
+    if not busy:
+        return None
+    says = (f"{say(busy, 'is', 'are')} loading the model.",)
+    return Draft("LOAD", says, busy, hang_s=limits.load_s, next=("skulkctl instances",))
+
+
+def rank_zero_late(group: Group, limits: Limits) -> Draft | None:
+    """D13: the others warm up and wait in the first barrier; rank 0 was never told to."""
+    zero, *others = group.ranks
+    if not others or zero.rank != 0 or zero.status != "RunnerLoaded":
+        return None
+    waiting = [rank for rank in others if rank.status == "RunnerWarmingUp"]
+    if not waiting:
+        return None
+    says = (
+        f"{say(waiting, 'waits', 'wait')} in warm-up for {zero}, which has loaded "
+        "and was never told to warm up.",
+    )
+    return Draft("D13", says, (zero,), deadlines=eval_deadline(waiting, limits))
+
+
+def warmup_wedge(group: Group, limits: Limits) -> Draft | None:
+    """D14: one rank makes no progress in its warm-up, the others wait for it."""
+    warming = [rank for rank in group.ranks if rank.status == "RunnerWarmingUp"]
+    if not warming:
+        return None
+    working = tuple(rank for rank in warming if rank.works)
+    waiting = [rank for rank in warming if not rank.works]
+    if len(working) != 1:
+        return None
+    culprit = working[0]
+    says = [f"{culprit} makes no progress in its warm-up: {where(culprit)}."]
+    if waiting:
+        says.append(f"{say(waiting, 'waits', 'wait')} for it.")
+    deadlines = eval_deadline(waiting, limits)
+    deadlines += step_deadline(working, limits.warmup_s, culprit.still_s, "warm-up")
+    return Draft("D14", tuple(says), working, deadlines=deadlines)
+
+
+def warmup_together(group: Group, limits: Limits) -> Draft | None:
+    """D14 without a rank that works: all wait for each other while warming up."""
+    if any(rank.status != "RunnerWarmingUp" for rank in group.ranks):
+        return None
+    if any(rank.wait not in (Wait.BARRIER, Wait.AGREEMENT, Wait.GATHER) for rank in group.ranks):
+        return None
+    says = ("Every rank waits for the others in warm-up: a link is down or a rank is frozen.",)
+    return Draft("D14", says, deadlines=eval_deadline(group.ranks, limits), next=_again(group))
+
+
+def _again(group: Group) -> tuple[str, ...]:
+    return (f"skulkctl capture {group.short}", f"skulkctl delete {group.short}", "skulkctl nodes")
+
+
+RULES = (
+    never_reported,
+    not_connecting,
+    handshake,
+    downloads,
+    loading,
+    rank_zero_late,
+    warmup_wedge,
+    warmup_together,
+)

@@ -1,0 +1,120 @@
+"""Timelines made by hand, in the seed's shape, on a clock that stands still."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+NOW = datetime(2026, 5, 4, 14, 7, 32, tzinfo=UTC)
+NODES = {f"node-{number}": f"kite{number + 1}" for number in range(8)}
+INSTANCE = "7f3c2b1a"
+MODEL = "gemma-4-26b"
+TASK = "4be0aa11"
+
+# One entry: how many seconds ago, phase, event, detail, attributes.
+Step = tuple[float, str, str, str | None, dict[str, Any]]
+
+
+def at(ago_s: float) -> str:
+    return (NOW - timedelta(seconds=ago_s)).isoformat(timespec="microseconds")
+
+
+def step(ago_s: float, phase: str, event: str, detail: str | None = None, **attrs: Any) -> Step:
+    return ago_s, phase, event, detail, attrs
+
+
+def enter(ago_s: float, phase: str, detail: str, **attrs: Any) -> Step:
+    return step(ago_s, phase, "enter", detail, **attrs)
+
+
+def leave(ago_s: float, phase: str, detail: str, **attrs: Any) -> Step:
+    return step(ago_s, phase, "exit", detail, **attrs)
+
+
+def admitted(ago_s: float) -> list[Step]:
+    """What every rank records before a request is prefilled."""
+    return [
+        step(ago_s, "task_submission", "submit_text_generation"),
+        enter(ago_s, "task_agreement", "mx_all_gather_tasks", candidate_count=1),
+        leave(ago_s - 0.1, "task_agreement", "mx_all_gather_tasks", candidate_count=1),
+        step(ago_s - 0.2, "prompt_build", "prompt_tokenized", prompt_tokens=512),
+    ]
+
+
+def rank(
+    number: int,
+    steps: Sequence[Step],
+    *,
+    status: str = "RunnerRunning",
+    alive: bool = True,
+    task: str | None = TASK,
+    in_phase_s: float | None = None,
+    node: str | None = None,
+    instance: str = INSTANCE,
+) -> dict[str, Any]:
+    """One runner and its entries; its phase is that of its newest step."""
+    phase = steps[-1][1] if steps else "created"
+    since = steps[-1][0] if steps else 40.0
+    return {
+        "steps": list(steps),
+        "runner": {
+            "nodeId": node or f"node-{number}",
+            "runnerId": f"runner-{instance}-{number}",
+            "instanceId": instance,
+            "modelId": MODEL,
+            "deviceRank": number,
+            "worldSize": 0,
+            "pid": 4710 + number,
+            "processAlive": alive,
+            "statusKind": status,
+            "phase": phase,
+            "phaseDetail": steps[-1][3] if steps else None,
+            "secondsInPhase": since if in_phase_s is None else in_phase_s,
+            "lastProgressAt": at(steps[-1][0]) if steps else None,
+            "activeTaskId": task,
+            "activeCommandId": None,
+            "lastMlxMemory": None,
+        },
+    }
+
+
+def timeline(
+    *ranks: dict[str, Any],
+    size: int | None = None,
+    silent: dict[str, str] | None = None,
+    **extra: Any,
+) -> dict[str, Any]:
+    """The answer of the timeline endpoint for these ranks."""
+    entries = []
+    for one in ranks:
+        runner = one["runner"]
+        runner["worldSize"] = size or len(ranks)
+        for ago_s, phase, event, detail, attrs in one["steps"]:
+            entries.append(
+                {
+                    "at": at(ago_s),
+                    "nodeId": runner["nodeId"],
+                    "runnerId": runner["runnerId"],
+                    "deviceRank": runner["deviceRank"],
+                    "worldSize": runner["worldSize"],
+                    "phase": phase,
+                    "event": event,
+                    "detail": detail,
+                    "attrs": attrs,
+                    "taskId": runner["activeTaskId"],
+                    "commandId": None,
+                    "mlxMemory": None,
+                }
+            )
+    return {
+        "generatedAt": at(0),
+        "localNodeId": "node-0",
+        "masterNodeId": "node-0",
+        "runners": [one["runner"] for one in ranks],
+        "timeline": sorted(entries, key=lambda entry: str(entry["at"])),
+        "unreachableNodes": [
+            {"nodeId": node, "url": None, "error": error} for node, error in (silent or {}).items()
+        ],
+        **extra,
+    }

@@ -1,0 +1,215 @@
+"""One judgement for every view: the rule, the culprit, who dies when, and what to type."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from skulkctl.verdict import Limits, State, judge
+from tests.timeline.builders import (
+    NODES,
+    TASK,
+    admitted,
+    at,
+    enter,
+    rank,
+    step,
+    timeline,
+)
+from tests.timeline.situations import RECV, Situation, d1, decoding, situations
+
+
+@pytest.mark.parametrize("situation", situations(), ids=lambda one: f"{one.rule}-{one.state}")
+def test_each_signature_is_recognised(situation: Situation) -> None:
+    worst = judge(situation.timeline, names=NODES).worst
+    assert (worst.rule, str(worst.state)) == (situation.rule, situation.state)
+    found = None if worst.culprit is None else worst.culprit.rank
+    assert found == situation.culprit
+    assert worst.says
+    assert worst.next or worst.state is State.OK
+
+
+def test_the_textbook_hang_names_everything() -> None:
+    worst = judge(d1(), names=NODES).worst
+    assert worst.still_s == pytest.approx(41.0)
+    assert str(worst.culprit) == "rank 1 on kite2"
+    assert [victim.rank for victim in worst.victims] == [0, 2, 3]
+    assert worst.says == (
+        "Rank 1 on kite2 is the only rank doing its own work: "
+        "inside pipeline_last_eval_output since 14:06:51Z.",
+        "Ranks 2 and 3 wait for data from below, rank 0 has handed the data over.",
+    )
+    assert [str(one) for one in worst.deadlines] == [
+        "the 60 s eval limit ends ranks 2 and 3 in 13 s"
+    ]
+    assert worst.next == ("skulkctl capture 7f3c2b1a/1", f"skulkctl cancel {TASK}")
+    assert worst.evidence[1] == (
+        "rank 1 on kite2: inside pipeline_last_eval_output (prefill_pipeline) "
+        "since 14:06:51Z, 41 s; RunnerRunning"
+    )
+
+
+@pytest.mark.parametrize("situation", situations(), ids=lambda one: f"{one.rule}-{one.state}")
+def test_no_hang_while_any_rank_moves(situation: Situation) -> None:
+    before = copy.deepcopy(situation.timeline)
+    if before["runners"][-1]["lastProgressAt"] is None:
+        before["runners"][0]["lastProgressAt"] = at(999)
+    before["runners"][-1]["lastProgressAt"] = at(999)
+    assert judge(situation.timeline, before, names=NODES).worst.state is not State.HANG
+
+
+def test_a_new_entry_on_one_rank_is_enough_to_be_well() -> None:
+    hung = d1()
+    hung["runners"][3]["lastProgressAt"] = at(1.0)
+    assert judge(hung).worst.state is State.OK
+
+
+def test_the_same_data_twice_is_still_a_hang() -> None:
+    assert judge(d1(), d1()).worst.state is State.HANG
+
+
+def test_before_the_limit_it_is_only_waiting() -> None:
+    hung = d1()
+    assert judge(hung, limits=Limits(hang_s=60)).worst.state is State.WAITING
+    assert judge(hung, limits=Limits(waiting_s=50)).worst.state is State.OK
+
+
+def test_a_clock_that_is_ahead_does_not_hide_a_hang() -> None:
+    """The owner's clock runs 100 s fast: its last entry seems to lie in the future."""
+    hung = d1()
+    moved = hung["runners"][1]
+    moved["lastProgressAt"] = at(41 - 100)
+    assert judge(hung).worst.state is State.OK
+    hung["clockSkews"] = [{"nodeId": "node-1", "offsetSeconds": 100.0, "roundTripSeconds": 0.01}]
+    worst = judge(hung).worst
+    assert (worst.state, worst.rule) == (State.HANG, "D1")
+
+
+def test_the_daemons_own_limits_count() -> None:
+    hung = timeline(*_d7_ranks(), limits={"agreementSeconds": 75.0})
+    assert [str(one) for one in judge(hung).worst.deadlines] == [
+        "the 75 s agreement limit ends ranks 0 and 1 in 12 s"
+    ]
+    assert judge(timeline(*_d7_ranks())).worst.deadlines == ()
+
+
+def _d7_ranks() -> list[dict[str, Any]]:
+    asking = [
+        step(64, "task_submission", "submit_text_generation"),
+        enter(63, "task_agreement", "mx_all_gather_tasks", candidate_count=1),
+    ]
+    idle = rank(2, [step(540, "idle", "runner_ready")], status="RunnerReady", task=None)
+    return [rank(0, asking), rank(1, asking), idle]
+
+
+def test_the_first_differing_attribute_is_shown() -> None:
+    worst = judge(timeline(*_d7_ranks())).worst
+    assert worst.difference == ("mx_all_gather_tasks.candidate_count", ("1", "1", "none"))
+
+
+def test_a_difference_that_began_earlier_is_found() -> None:
+    short = [*admitted(50)[:-1], step(49, "prompt_build", "prompt_tokenized", prompt_tokens=511)]
+    worst = judge(
+        timeline(
+            rank(0, [*admitted(50), enter(40, "decode_stream", RECV)]),
+            rank(1, [*short, enter(40, "decode_stream", RECV)]),
+        )
+    ).worst
+    assert worst.difference == ("prompt_tokenized.prompt_tokens", ("512", "511"))
+
+
+def test_a_slow_decode_is_no_hang() -> None:
+    """An entry every 20 s is its usual pace; 45 s of silence is not yet far from it."""
+    slow = [
+        step(85, "decode_stream", "decode_token_progress", completion_tokens=25),
+        step(65, "decode_stream", "decode_token_progress", completion_tokens=50),
+        step(45, "decode_stream", "decode_token_progress", completion_tokens=75),
+    ]
+    both = timeline(rank(0, slow), rank(1, slow))
+    assert judge(both).worst.state is State.WAITING
+
+
+def test_ready_runners_are_well_however_long_they_rest() -> None:
+    idle = [step(9000, "idle", "runner_ready")]
+    ranks = (rank(number, idle, status="RunnerReady", task=None) for number in range(3))
+    worst = judge(timeline(*ranks)).worst
+    assert (worst.state, worst.says) == (State.OK, ("Nothing is stuck.",))
+
+
+def test_an_engine_that_records_nothing_is_not_accused() -> None:
+    quiet = rank(0, [step(500, "created", "process_started")], status="RunnerRunning", task=None)
+    assert judge(timeline(quiet)).worst.state is State.OK
+
+
+def test_old_data_is_stale_whatever_it_shows() -> None:
+    worst = judge(d1(), age_s=31.0).worst
+    assert (worst.state, worst.rule) == (State.STALE, "AGE")
+
+
+def test_a_cancel_that_was_not_seen_is_evidence_and_hides_nothing() -> None:
+    hung = d1()
+    mark = {
+        **hung["timeline"][-1],
+        "at": at(5),
+        "event": "supervisor_cancel_requested",
+        "phase": "cancel_requested",
+        "detail": TASK,
+        "runnerId": hung["runners"][1]["runnerId"],
+    }
+    hung["timeline"].append(mark)
+    worst = judge(hung, names=NODES).worst
+    assert (worst.rule, worst.culprit and worst.culprit.rank) == ("D1", 1)
+    assert any("asked to cancel" in line and "rank 1" in line for line in worst.evidence)
+
+
+def test_a_node_that_vanished_is_told_from_one_whose_model_was_deleted() -> None:
+    both = timeline(rank(0, decoding(3, 5)), rank(1, decoding(3, 5)))
+    one_left = timeline(rank(0, decoding(3, 5)), size=2)
+    vanished = judge(one_left, both, names=NODES)
+    assert [(str(one.state), one.rule) for one in vanished.findings] == [
+        ("NODE GONE", "D24"),
+        ("RANK MISSING", "D22"),
+    ]
+    assert vanished.findings[0].culprit is not None
+    assert vanished.findings[0].culprit.node == "kite2"
+    deleted = judge(timeline(), both, names=NODES)
+    assert deleted.worst.state is State.OK
+
+
+def test_a_young_placement_may_still_lack_ranks() -> None:
+    first = rank(
+        0, [step(2, "created", "process_started")], status="RunnerIdle", task=None, in_phase_s=2.0
+    )
+    assert judge(timeline(first, size=2)).worst.state is State.WAITING
+
+
+def test_a_silent_node_without_a_rank_is_told_too() -> None:
+    well = timeline(
+        rank(0, [step(40, "idle", "runner_ready")], status="RunnerReady", task=None),
+        silent={"node-5": "no answer in 2 s"},
+    )
+    worst = judge(well, names=NODES).worst
+    assert worst.says == ("kite6 does not answer: no answer in 2 s.",)
+
+
+def test_the_most_urgent_placement_speaks_first() -> None:
+    hung = d1()
+    fine = timeline(
+        rank(0, [step(1, "idle", "runner_ready")], status="RunnerReady", task=None, instance="aa11")
+    )
+    both = {**hung, "runners": fine["runners"] + hung["runners"]}
+    findings = judge(both).findings
+    assert [str(one.state) for one in findings] == ["HANG", "OK"]
+    assert findings[0].document()["culprit"] == {
+        "rank": 1,
+        "nodeId": "node-1",
+        "node": "node-1",
+        "runnerId": "runner-7f3c2b1a-1",
+    }
+
+
+def test_nothing_at_all_is_well() -> None:
+    assert judge(timeline()).worst.state is State.OK
+    assert judge({}).worst.state is State.OK
