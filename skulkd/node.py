@@ -120,6 +120,7 @@ class Node:
         background.start("readings", self._rooms.report.keep_reading(lifecycle, first))
         background.start("event loop lag", metrics.watch_loop())
         background.start("worker", self._rooms.worker.run())
+        background.start("reach", self._rooms.reach.run())
         return first
 
     def _announce(self, address: Address) -> None:

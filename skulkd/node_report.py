@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from skulkd.api.journal import Journal
@@ -13,6 +14,7 @@ from skulkd.machine.collect import MachineMonitor
 from skulkd.wire.events import NodeGatheredInfo
 from skulkd.wire.gathered import NodeNetworkInterfaces
 from skulkd.wire.ids import NodeId
+from skulkd.wire.links import MeasuredLink
 
 READINGS_INTERVAL_S = 2.0
 
@@ -27,12 +29,14 @@ class SelfReport:
         replica: Replica,
         telemetry: Telemetry,
         journal: Journal,
+        links: Callable[[], Sequence[MeasuredLink]] = tuple,
     ) -> None:
         self._node_id = node_id
         self._monitor = monitor
         self._replica = replica
         self._telemetry = telemetry
         self._journal = journal
+        self._links = links
 
     async def read_once(self) -> None:
         """One look at the machine. The first also makes the node known to the state."""
@@ -44,7 +48,13 @@ class SelfReport:
             info = NodeNetworkInterfaces(interfaces=interfaces)
             self._journal.append(NodeGatheredInfo(node_id=self._node_id, when=now, info=info))
         readings = Readings(
-            now, found.memory, found.disk, found.system, found.identity, found.warnings
+            now,
+            found.memory,
+            found.disk,
+            found.system,
+            found.identity,
+            found.warnings,
+            tuple(self._links()),
         )
         self._telemetry.record(self._node_id, readings)
 

@@ -18,6 +18,7 @@ from skulkd.api.journal import Journal
 from skulkd.api.lifecycle import Lifecycle
 from skulkd.api.metrics import Metrics
 from skulkd.api.model_shelf import ModelShelf
+from skulkd.api.reach import Reach, api_addresses
 from skulkd.api.running_settings import RunningSettings
 from skulkd.api.services import Access, Identity, Services
 from skulkd.cluster.lone_peers import LonePeers
@@ -31,6 +32,7 @@ from skulkd.observe.event_log import EventLog
 from skulkd.peers import Peers
 from skulkd.store.library import ModelLibrary
 from skulkd.wire.ids import NodeId
+from skulkd.wire.links import ApiAddress
 from skulkd.worker.from_settings import worker_options
 from skulkd.worker.worker import Worker
 
@@ -43,6 +45,7 @@ class Rooms:
     identity: Identity
     policy: Policy
     peers: Peers
+    reach: Reach
     replica: Replica
     telemetry: Telemetry
     events: EventLog
@@ -72,17 +75,20 @@ def build_rooms(start: Start, node_id: NodeId) -> Rooms:
         environ=sources.environ,
     )
     journal.on_change(worker.notify)
+    peers = LonePeers(node_id)
+    reach = _reach(start, peers, replica)
     return Rooms(
         settings=settings,
         identity=Identity(node_id, name, started.hostname, __version__, working_directory()),
         policy=_policy(start, name),
-        peers=LonePeers(node_id),
+        peers=peers,
+        reach=reach,
         replica=replica,
         telemetry=telemetry,
         events=events,
         journal=journal,
         monitor=monitor,
-        report=SelfReport(node_id, monitor, replica, telemetry, journal),
+        report=SelfReport(node_id, monitor, replica, telemetry, journal, reach.links),
         library=library,
         worker=worker,
     )
@@ -110,6 +116,15 @@ def build_services(rooms: Rooms, lifecycle: Lifecycle) -> Services:
     )
     serve_peers(services)
     return services
+
+
+def _reach(start: Start, peers: Peers, replica: Replica) -> Reach:
+    listening = [sock.getsockname()[:2] for sock in start.sockets]
+
+    def own() -> list[ApiAddress]:
+        return api_addresses(listening, replica.state.node_network.get(peers.node_id))
+
+    return Reach(peers, own)
 
 
 def _inference(rooms: Rooms) -> Inference:

@@ -13,7 +13,9 @@ from skulkd.wire.identity import NodeIdentityAnswer
 routes = RouteTable("identity")
 
 
-@routes.get("/node_id", summary="The id of this node, new at every start", answer=str)
+@routes.get(
+    "/node_id", summary="The id of this node, new at every start", answer=str, open_to_all=True
+)
 async def get_node_id(request: web.Request) -> web.Response:
     # Peers probe with this all the time; an id needs no escaping.
     return ok(f'"{services(request).identity.node_id}"'.encode())

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from skulkd.cluster.health import node_health, silence_seconds
 from skulkd.cluster.replica import Replica
 from skulkd.cluster.telemetry import Readings, Telemetry
+from skulkd.cluster.topology import with_links
 from skulkd.wire.ids import NodeId
 from skulkd.wire.state import State
 
@@ -34,6 +35,7 @@ def merge(state: State, readings: Mapping[NodeId, Readings], now: datetime) -> S
             "node_system": {n: r.system for n, r in known.items() if r.system is not None},
             "node_identities": {n: r.identity for n, r in known.items() if r.identity is not None},
             "node_disk": disks,
+            "topology": with_links(state.topology, {n: r.links for n, r in known.items()}),
             "node_health": {
                 node: node_health(
                     state.downloads.get(node, ()), disks.get(node), silence_seconds(seen, now)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from skulkd.wire.ids import NodeId
+from skulkd.wire.links import MeasuredLink
 from skulkd.wire.machine import DiskUsage, MemoryUsage, NodeIdentity, SystemPerformanceProfile
 
 
@@ -19,6 +20,7 @@ class Readings:
     system: SystemPerformanceProfile | None = None
     identity: NodeIdentity | None = None
     warnings: tuple[str, ...] = ()
+    links: tuple[MeasuredLink, ...] = ()
 
 
 class Telemetry:

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 from skulkd.wire.gathered import ThunderboltConnection
 from skulkd.wire.ids import NodeId
+from skulkd.wire.links import MeasuredLink
 from skulkd.wire.machine import NodeThunderboltInfo
-from skulkd.wire.topology import Connection, Edge, RdmaConnection, Topology
+from skulkd.wire.topology import (
+    Connection,
+    Edge,
+    Multiaddr,
+    RdmaConnection,
+    SocketConnection,
+    Topology,
+)
 
 Connections = dict[NodeId, dict[NodeId, list[Edge]]]
 
@@ -76,6 +85,29 @@ def with_rdma_edges(graph: Topology, source: NodeId, links: Iterable[Connection]
     for link in links:
         graph = with_edge(graph, link)
     return graph
+
+
+def with_links(graph: Topology, links: Mapping[NodeId, Iterable[MeasuredLink]]) -> Topology:
+    """The graph with what nodes measured of each other, as far as it knows both ends."""
+    nodes = set(graph.nodes)
+    connections: Connections = {
+        source: {sink: list(edges) for sink, edges in sinks.items()}
+        for source, sinks in graph.connections.items()
+    }
+    for source in sorted(nodes & links.keys()):
+        for link in links[source]:
+            if link.sink in nodes:
+                edges = connections.setdefault(source, {}).setdefault(link.sink, [])
+                edge = _socket_edge(link.host, link.port)
+                if edge not in edges:
+                    edges.append(edge)
+    return graph.model_copy(update={"connections": connections})
+
+
+@lru_cache(maxsize=4096)
+def _socket_edge(host: str, port: int) -> SocketConnection:
+    kind = "ip6" if ":" in host else "ip4"
+    return SocketConnection(sink_multiaddr=Multiaddr(address=f"/{kind}/{host}/tcp/{port}"))
 
 
 def _replaced(graph: Topology, source: NodeId, sink: NodeId, edges: list[Edge]) -> Topology:
