@@ -24,6 +24,7 @@ from skulkd.api import (
     reference,
     runner_cancel,
     state,
+    timeline,
 )
 from skulkd.api.bodies import parse_body, parse_query, read_body
 from skulkd.api.middleware import make_entry
@@ -44,6 +45,7 @@ FAMILIES: tuple[RouteTable, ...] = (
     bench.routes,
     cancel.routes,
     runner_cancel.routes,
+    timeline.routes,
     diagnostics.routes,
     events.routes,
     admin.routes,

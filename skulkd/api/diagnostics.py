@@ -16,8 +16,7 @@ from skulkd.cluster.telemetry import Readings
 from skulkd.machine.collect import MemoryNow
 from skulkd.machine.redact import redact_text
 from skulkd.machine.warnings import leaked_wired_warning
-from skulkd.observe.placement_view import view_placements
-from skulkd.observe.timeline import side_by_side
+from skulkd.observe.placement_view import view_placements, with_disagreements
 from skulkd.peers import Asked, ask_others
 from skulkd.wire.base import format_offset
 from skulkd.wire.diagnostics import (
@@ -29,7 +28,6 @@ from skulkd.wire.diagnostics import (
 )
 from skulkd.wire.ids import NodeId
 from skulkd.wire.machine import NodeIdentity
-from skulkd.wire.timeline import ClusterTimeline
 
 routes = RouteTable("diagnostics")
 UNKNOWN = "Unknown"
@@ -59,6 +57,7 @@ async def get_cluster_diagnostics(request: web.Request) -> web.StreamResponse:
         ClusterNodeDiagnostics(node_id=own, ok=True, diagnostics=bundle),
         *(_bundle_of(one) for one in asked),
     ]
+    nodes = _with_warnings_across(nodes)
     present = {one.node_id for one in nodes}
     nodes += [
         ClusterNodeDiagnostics(node_id=missing, ok=False, error=NOT_HERE)
@@ -67,25 +66,6 @@ async def get_cluster_diagnostics(request: web.Request) -> web.StreamResponse:
     ]
     body = ClusterDiagnostics(
         generated_at=_now(), local_node_id=own, master_node_id=own, nodes=nodes
-    )
-    return await send(request, body.model_dump_json().encode())
-
-
-@routes.get(
-    "/v1/diagnostics/cluster/timeline",
-    summary="Phases of all runners side by side",
-    answer=ClusterTimeline,
-)
-async def get_cluster_timeline(request: web.Request) -> web.StreamResponse:
-    node = services(request)
-    own = node.identity.node_id
-    runners, entries = side_by_side(node.inference.worker.diagnostics())
-    body = ClusterTimeline(
-        generated_at=_now(),
-        local_node_id=own,
-        master_node_id=own,
-        runners=runners,
-        timeline=entries,
     )
     return await send(request, body.model_dump_json().encode())
 
@@ -132,6 +112,16 @@ def _bundle_of(asked: Asked) -> ClusterNodeDiagnostics:
         why = f"{asked.peer.name} answered what this version does not know: {error}"
         return ClusterNodeDiagnostics(node_id=node_id, ok=False, error=why)
     return ClusterNodeDiagnostics(node_id=node_id, ok=True, diagnostics=bundle)
+
+
+def _with_warnings_across(nodes: list[ClusterNodeDiagnostics]) -> list[ClusterNodeDiagnostics]:
+    """What only shows when all nodes are seen together."""
+    bundles = [one.diagnostics for one in nodes if one.diagnostics is not None]
+    warned = {bundle.runtime.node_id: bundle for bundle in with_disagreements(bundles)}
+    return [
+        one.model_copy(update={"diagnostics": warned.get(one.node_id, one.diagnostics)})
+        for one in nodes
+    ]
 
 
 async def diagnose(node: Services) -> NodeDiagnostics:

@@ -8,6 +8,7 @@ from skulkd.api.diagnostics import serve_diagnostics
 from skulkd.api.runner_cancel import serve_runner_cancel
 from skulkd.api.services import Services
 from skulkd.api.task_relay import serve_tasks
+from skulkd.api.timeline import serve_timeline
 
 
 def serve_peers(node: Services) -> None:
@@ -16,4 +17,5 @@ def serve_peers(node: Services) -> None:
     serve_cancel(node)
     serve_runner_cancel(node)
     serve_diagnostics(node)
+    serve_timeline(node)
     serve_restart(node)

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from skulkd.observe.warnings import master_warnings, supervisor_warnings
+from skulkd.observe.warnings import (
+    disagreements,
+    master_warnings,
+    phase_warnings,
+    supervisor_warnings,
+)
 from skulkd.wire.diagnostics import (
     InstancePlacementDiagnostics,
+    NodeDiagnostics,
     PlacementRunnerDiagnostics,
     RunnerSupervisorDiagnostics,
     RunnerTaskDiagnostics,
 )
-from skulkd.wire.ids import NodeId, RunnerId
+from skulkd.wire.ids import InstanceId, NodeId, RunnerId
 from skulkd.wire.instances import Instance
 from skulkd.wire.state import State
 from skulkd.wire.tasks import BaseRequestTask, Task
@@ -27,7 +33,8 @@ def view_placements(
 ) -> tuple[list[InstancePlacementDiagnostics], list[str]]:
     """Every placement with its warnings, and all warnings of the node, sorted and unique."""
     bare = [_view(instance, state, node_id, master_id) for instance in state.instances.values()]
-    found = list(supervisor_warnings(supervisors, state, bare))
+    supervisors = list(supervisors)
+    found = [*supervisor_warnings(supervisors, state, bare), *phase_warnings(supervisors)]
     everything = {text for _, text in found}
     placements = []
     for placement in bare:
@@ -36,6 +43,32 @@ def view_placements(
         everything |= texts
         placements.append(placement.model_copy(update={"warnings": sorted(texts)}))
     return placements, sorted(everything)
+
+
+def with_disagreements(bundles: Sequence[NodeDiagnostics]) -> list[NodeDiagnostics]:
+    """The bundles of all nodes, each warning where ranks on different nodes disagree."""
+    records = [record for bundle in bundles for record in bundle.supervisor_runners]
+    found = list(disagreements(records))
+    return [_warned(bundle, found) for bundle in bundles] if found else list(bundles)
+
+
+def _warned(bundle: NodeDiagnostics, found: Sequence[tuple[InstanceId, str]]) -> NodeDiagnostics:
+    placements = [
+        placement.model_copy(
+            update={
+                "warnings": sorted(
+                    {
+                        *placement.warnings,
+                        *(text for owner, text in found if owner == placement.instance_id),
+                    }
+                )
+            }
+        )
+        for placement in bundle.placements
+    ]
+    mine = {placement.instance_id for placement in placements}
+    texts = {*bundle.warnings, *(text for owner, text in found if owner in mine)}
+    return bundle.model_copy(update={"placements": placements, "warnings": sorted(texts)})
 
 
 def _view(

@@ -1,8 +1,17 @@
-"""Flight recorders of many runners as one timeline. Pure; clocks are not corrected."""
+"""Flight recorders of many runners as one timeline. Pure; clocks are measured, not corrected.
+
+The parts of other nodes stay plain JSON: with thousands of entries, reading them into models and
+writing them out again would be most of the answer's cost.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from pydantic_core import from_json
 
 from skulkd.wire.diagnostics import RunnerSupervisorDiagnostics
 from skulkd.wire.timeline import ClusterTimelineEntry, ClusterTimelineRunner
@@ -56,4 +65,61 @@ def _entries(record: RunnerSupervisorDiagnostics) -> Iterator[ClusterTimelineEnt
             task_id=entry.task_id,
             command_id=entry.command_id,
             mlx_memory=entry.mlx_memory,
+            instance_id=record.instance_id,
+            model_id=record.model_id,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one node said: its runners and entries as JSON, its clock before and after."""
+
+    runners: list[dict[str, Any]]
+    entries: list[dict[str, Any]]
+    asked_at: datetime
+    answered_at: datetime
+
+
+class NoPart(ValueError):
+    """What another node said is not its part of a timeline."""
+
+
+def read_part(answer: bytes) -> Part:
+    """The part of one node. Raises NoPart."""
+    try:
+        document = from_json(answer)
+        asked_at, answered_at = document["askedAt"], document["answeredAt"]
+        return Part(
+            _items(document["runners"], "nodeId", "runnerId", "modelId", "deviceRank"),
+            _items(document["timeline"], "at", "nodeId", "deviceRank"),
+            datetime.fromisoformat(asked_at),
+            datetime.fromisoformat(answered_at),
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise NoPart(f"{type(error).__name__}: {error}") from error
+
+
+def _items(items: Any, *keys: str) -> list[dict[str, Any]]:
+    for item in items:
+        for key in keys:
+            item[key]  # a KeyError is what we are after
+    return list(items)
+
+
+def stitch(parts: Iterable[Part]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """All runners and all entries, in the order of the contract."""
+    parts = list(parts)
+    runners = [runner for part in parts for runner in part.runners]
+    entries = [entry for part in parts for entry in part.entries]
+    runners.sort(key=lambda one: (one["modelId"], one["deviceRank"], one["runnerId"]))
+    entries.sort(key=lambda one: (one["at"], one["nodeId"], one["deviceRank"]))
+    return runners, entries
+
+
+def clock_offset_s(part: Part, sent: datetime, received: datetime) -> tuple[float, float]:
+    """How far the node's clock is ahead of ours, and the round trip without its own work."""
+    there_s = (part.asked_at - sent).total_seconds()
+    back_s = (received - part.answered_at).total_seconds()
+    work_s = (part.answered_at - part.asked_at).total_seconds()
+    round_trip_s = (received - sent).total_seconds() - work_s
+    return (there_s - back_s) / 2, max(0.0, round_trip_s)

@@ -43,6 +43,28 @@ class ClusterTimelineEntry(CamelModel):
     task_id: TaskId | None = None
     command_id: CommandId | None = None
     mlx_memory: MlxMemorySnapshot | None = None
+    instance_id: InstanceId | None = Field(
+        default=None, description="Ours; the same as in runners."
+    )
+    model_id: ModelId | None = Field(default=None, description="Ours; the same as in runners.")
+
+
+class ClusterTimelineSkew(CamelModel):
+    """How far a node's clock is ahead, measured over one question and its answer."""
+
+    node_id: NodeId
+    offset_seconds: float = Field(description="Positive: its clock is ahead of the answering node.")
+    round_trip_seconds: float = Field(description="The offset is not known better than this.")
+
+
+class ClusterTimelineLimits(CamelModel):
+    """The deadlines that end a runner which makes no progress."""
+
+    eval_seconds: float
+    agreement_seconds: float
+    warmup_seconds: float
+    connect_seconds: float
+    first_report_seconds: float
 
 
 class ClusterTimelineUnreachable(CamelModel):
@@ -62,3 +84,18 @@ class ClusterTimeline(CamelModel):
         default_factory=list, description="By time, node, rank; clocks are not corrected."
     )
     unreachable_nodes: list[ClusterTimelineUnreachable] = Field(default_factory=list)
+    clock_skews: list[ClusterTimelineSkew] = Field(
+        default_factory=list, description="Ours; of the other nodes, as measured just now."
+    )
+    limits: ClusterTimelineLimits | None = Field(
+        default=None, description="Ours; those of the answering node."
+    )
+
+
+class NodeTimeline(CamelModel):
+    """What one node tells another about its runners, with its own clock before and after."""
+
+    asked_at: str
+    answered_at: str
+    runners: list[ClusterTimelineRunner] = Field(default_factory=list)
+    timeline: list[ClusterTimelineEntry] = Field(default_factory=list)

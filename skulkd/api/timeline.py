@@ -1,0 +1,147 @@
+"""`GET /v1/diagnostics/cluster/timeline`: the phases of all runners of all nodes, side by side.
+
+Every node is asked at the same moment; whoever does not answer is listed with the reason. The
+same question measures how far the nodes' clocks are apart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from aiohttp import web
+from pydantic_core import to_json
+
+from skulkd.api.peer_calls import answer_peers
+from skulkd.api.routes import RouteTable
+from skulkd.api.services import Services, services
+from skulkd.api.streams import send
+from skulkd.observe.timeline import NoPart, Part, clock_offset_s, read_part, side_by_side, stitch
+from skulkd.peers import Peer, PeerError
+from skulkd.wire.base import format_offset
+from skulkd.wire.timeline import (
+    ClusterTimeline,
+    ClusterTimelineLimits,
+    ClusterTimelineSkew,
+    ClusterTimelineUnreachable,
+    NodeTimeline,
+)
+from skulkd.worker.from_settings import worker_options
+
+routes = RouteTable("diagnostics")
+METHOD = "observe.timeline"
+DEADLINE_S = 2.0
+NOT_HERE = "not in the cluster any more"
+
+
+@dataclass(frozen=True, slots=True)
+class _Heard:
+    """What came of asking one node."""
+
+    peer: Peer
+    part: Part | None
+    sent: datetime
+    received: datetime
+    error: str = ""
+
+
+@routes.get(
+    "/v1/diagnostics/cluster/timeline",
+    summary="Phases of all runners side by side",
+    answer=ClusterTimeline,
+)
+async def get_cluster_timeline(request: web.Request) -> web.StreamResponse:
+    body = await cluster_timeline(services(request))
+    return await send(request, body)
+
+
+async def cluster_timeline(node: Services) -> bytes:
+    """The timeline as JSON, with everybody who answered within the deadline."""
+    own = node.identity.node_id
+    heard = await asyncio.gather(*(_ask(node, peer) for peer in node.peers.others()))
+    known = [(one, one.part) for one in heard if one.part is not None]
+    runners, entries = stitch([_own_part(node), *(part for _, part in known)])
+    silent = [
+        ClusterTimelineUnreachable(node_id=one.peer.node_id, error=one.error)
+        for one in heard
+        if one.part is None
+    ]
+    asked = {own, *(one.peer.node_id for one in heard)}
+    silent += [
+        ClusterTimelineUnreachable(node_id=missing, error=NOT_HERE)
+        for missing in node.replica.state.last_seen
+        if missing not in asked
+    ]
+    frame = ClusterTimeline(
+        generated_at=format_offset(datetime.now(UTC)),
+        local_node_id=own,
+        master_node_id=own,
+        unreachable_nodes=silent,
+        clock_skews=[_skew(one, part) for one, part in known],
+        limits=_limits(node),
+    )
+    document: dict[str, Any] = frame.model_dump(mode="json")
+    document["runners"], document["timeline"] = runners, entries
+    return to_json(document)
+
+
+def serve_timeline(node: Services) -> None:
+    """Let other nodes ask for the runners of this one."""
+
+    async def answer(_body: bytes) -> bytes:
+        asked_at = datetime.now(UTC)
+        return _tell(node, asked_at)
+
+    answer_peers(node.peers, METHOD, answer)
+
+
+def _own_part(node: Services) -> Part:
+    return read_part(_tell(node, datetime.now(UTC)))
+
+
+def _tell(node: Services, asked_at: datetime) -> bytes:
+    runners, entries = side_by_side(node.inference.worker.diagnostics())
+    told = NodeTimeline(
+        asked_at=format_offset(asked_at),
+        answered_at=format_offset(datetime.now(UTC)),
+        runners=runners,
+        timeline=entries,
+    )
+    return told.model_dump_json().encode()
+
+
+async def _ask(node: Services, peer: Peer) -> _Heard:
+    sent = datetime.now(UTC)
+    try:
+        answer = await node.peers.ask(peer.node_id, METHOD, b"{}", deadline_s=DEADLINE_S)
+        part = read_part(answer)
+    except PeerError as error:
+        why = f"{type(error).__name__}: {error}"
+        return _Heard(peer, None, sent, datetime.now(UTC), why)
+    except NoPart as error:
+        why = f"{peer.name} answered what this version does not know: {error}"
+        return _Heard(peer, None, sent, datetime.now(UTC), why)
+    return _Heard(peer, part, sent, datetime.now(UTC))
+
+
+def _skew(one: _Heard, part: Part) -> ClusterTimelineSkew:
+    offset_s, round_trip_s = clock_offset_s(part, one.sent, one.received)
+    return ClusterTimelineSkew(
+        node_id=one.peer.node_id,
+        offset_seconds=round(offset_s, 6),
+        round_trip_seconds=round(round_trip_s, 6),
+    )
+
+
+def _limits(node: Services) -> ClusterTimelineLimits:
+    options = worker_options(node.settings.started.config.runtime)
+    runner, patience = options.runner, options.patience
+    return ClusterTimelineLimits(
+        eval_seconds=runner.eval_deadline_s,
+        agreement_seconds=runner.eval_deadline_s,
+        warmup_seconds=runner.warmup_deadline_s,
+        connect_seconds=runner.connect_deadline_s,
+        first_report_seconds=patience.first_report_s,
+    )
