@@ -22,11 +22,11 @@ from skulkd.observe.timeline import NoPart, Part, clock_offset_s, read_part, sid
 from skulkd.peers import Peer, PeerError
 from skulkd.wire.base import format_offset
 from skulkd.wire.timeline import (
-    ClusterTimeline,
     ClusterTimelineLimits,
     ClusterTimelineSkew,
     ClusterTimelineUnreachable,
     NodeTimeline,
+    Timeline,
 )
 from skulkd.worker.from_settings import worker_options
 
@@ -50,7 +50,7 @@ class _Heard:
 @routes.get(
     "/v1/diagnostics/cluster/timeline",
     summary="Phases of all runners side by side",
-    answer=ClusterTimeline,
+    answer=Timeline,
 )
 async def get_cluster_timeline(request: web.Request) -> web.StreamResponse:
     body = await cluster_timeline(services(request))
@@ -74,7 +74,7 @@ async def cluster_timeline(node: Services) -> bytes:
         for missing in node.replica.state.last_seen
         if missing not in asked
     ]
-    frame = ClusterTimeline(
+    frame = Timeline(
         generated_at=format_offset(datetime.now(UTC)),
         local_node_id=own,
         master_node_id=own,

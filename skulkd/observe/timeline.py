@@ -14,12 +14,12 @@ from typing import Any
 from pydantic_core import from_json
 
 from skulkd.wire.diagnostics import RunnerSupervisorDiagnostics
-from skulkd.wire.timeline import ClusterTimelineEntry, ClusterTimelineRunner
+from skulkd.wire.timeline import ClusterTimelineRunner, TimelineEntry
 
 
 def side_by_side(
     records: Iterable[RunnerSupervisorDiagnostics],
-) -> tuple[list[ClusterTimelineRunner], list[ClusterTimelineEntry]]:
+) -> tuple[list[ClusterTimelineRunner], list[TimelineEntry]]:
     """Runners by model, rank and id; their entries by time, node and rank."""
     records = list(records)
     runners = sorted(
@@ -50,9 +50,9 @@ def _runner(record: RunnerSupervisorDiagnostics) -> ClusterTimelineRunner:
     )
 
 
-def _entries(record: RunnerSupervisorDiagnostics) -> Iterator[ClusterTimelineEntry]:
+def _entries(record: RunnerSupervisorDiagnostics) -> Iterator[TimelineEntry]:
     for entry in record.flight_recorder:
-        yield ClusterTimelineEntry(
+        yield TimelineEntry(
             at=entry.at,
             node_id=record.node_id,
             runner_id=record.runner_id,

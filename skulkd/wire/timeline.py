@@ -43,10 +43,25 @@ class ClusterTimelineEntry(CamelModel):
     task_id: TaskId | None = None
     command_id: CommandId | None = None
     mlx_memory: MlxMemorySnapshot | None = None
-    instance_id: InstanceId | None = Field(
-        default=None, description="Ours; the same as in runners."
+
+
+class ClusterTimelineUnreachable(CamelModel):
+    node_id: NodeId
+    url: str | None = None
+    error: str
+
+
+class ClusterTimeline(CamelModel):
+    generated_at: str
+    local_node_id: NodeId
+    master_node_id: NodeId | None = None
+    runners: list[ClusterTimelineRunner] = Field(
+        default_factory=list, description="By model, rank, runner."
     )
-    model_id: ModelId | None = Field(default=None, description="Ours; the same as in runners.")
+    timeline: list[ClusterTimelineEntry] = Field(
+        default_factory=list, description="By time, node, rank; clocks are not corrected."
+    )
+    unreachable_nodes: list[ClusterTimelineUnreachable] = Field(default_factory=list)
 
 
 class ClusterTimelineSkew(CamelModel):
@@ -67,28 +82,24 @@ class ClusterTimelineLimits(CamelModel):
     first_report_seconds: float
 
 
-class ClusterTimelineUnreachable(CamelModel):
-    node_id: NodeId
-    url: str | None = None
-    error: str
+class TimelineEntry(ClusterTimelineEntry):
+    """With what saves readers the search in `runners`; keys that the reference lacks."""
+
+    instance_id: InstanceId | None = None
+    model_id: ModelId | None = None
 
 
-class ClusterTimeline(CamelModel):
-    generated_at: str
-    local_node_id: NodeId
-    master_node_id: NodeId | None = None
-    runners: list[ClusterTimelineRunner] = Field(
-        default_factory=list, description="By model, rank, runner."
-    )
-    timeline: list[ClusterTimelineEntry] = Field(
+class Timeline(ClusterTimeline):
+    """What we answer: the reference's timeline, and keys that it lacks."""
+
+    timeline: list[TimelineEntry] = Field(  # type: ignore[assignment]
         default_factory=list, description="By time, node, rank; clocks are not corrected."
     )
-    unreachable_nodes: list[ClusterTimelineUnreachable] = Field(default_factory=list)
     clock_skews: list[ClusterTimelineSkew] = Field(
-        default_factory=list, description="Ours; of the other nodes, as measured just now."
+        default_factory=list, description="Of the other nodes, as measured just now."
     )
     limits: ClusterTimelineLimits | None = Field(
-        default=None, description="Ours; those of the answering node."
+        default=None, description="Those of the answering node."
     )
 
 
@@ -98,4 +109,4 @@ class NodeTimeline(CamelModel):
     asked_at: str
     answered_at: str
     runners: list[ClusterTimelineRunner] = Field(default_factory=list)
-    timeline: list[ClusterTimelineEntry] = Field(default_factory=list)
+    timeline: list[TimelineEntry] = Field(default_factory=list)

@@ -18,7 +18,7 @@ from skulkd.api import timeline
 from skulkd.api.services import Services
 from skulkd.observe.timeline import NoPart, Part, clock_offset_s, read_part
 from skulkd.wire.ids import NodeId
-from skulkd.wire.timeline import ClusterTimeline
+from skulkd.wire.timeline import Timeline
 from tests.api.in_process import serving, some_services
 from tests.observe.records import RecordingWorker, a_record
 from tests.peer_mesh import peer_mesh
@@ -45,7 +45,7 @@ async def test_runners_of_all_nodes_stand_side_by_side(tmp_path: Path) -> None:
     async with three_nodes(tmp_path) as (client, _):
         async with client.get("/v1/diagnostics/cluster/timeline") as answer:
             body = await answer.json()
-        found = ClusterTimeline.model_validate(body)
+        found = Timeline.model_validate(body)
         assert [(one.node_id, one.device_rank) for one in found.runners] == [
             ("node-a", 0),
             ("node-b", 1),
