@@ -22,6 +22,7 @@ from skulkd.api.reach import Reach, api_addresses
 from skulkd.api.running_settings import RunningSettings
 from skulkd.api.services import Access, Identity, Services
 from skulkd.cluster.lone_peers import LonePeers
+from skulkd.cluster.reign import lone_reign
 from skulkd.cluster.replica import Replica
 from skulkd.cluster.state_view import StateView
 from skulkd.cluster.telemetry import Telemetry
@@ -113,6 +114,7 @@ def build_services(rooms: Rooms, lifecycle: Lifecycle) -> Services:
         metrics=metrics,
         inference=inference,
         peers=rooms.peers,
+        reign=lone_reign(rooms.identity.node_id),
     )
     serve_peers(services)
     return services

@@ -12,6 +12,7 @@ from skulkd.api import (
     admin,
     bench,
     cancel,
+    cluster,
     completions,
     config,
     diagnostics,
@@ -37,6 +38,7 @@ from skulkd.api.services import SERVICES, Services, services
 FAMILIES: tuple[RouteTable, ...] = (
     identity.routes,
     state.routes,
+    cluster.routes,
     config.routes,
     instances.routes,
     models.routes,

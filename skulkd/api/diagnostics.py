@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from aiohttp import web
 from pydantic import ValidationError
 
+from skulkd.api.cluster import NOT_HERE
 from skulkd.api.peer_calls import answer_peers, ask_node
 from skulkd.api.routes import RouteTable
 from skulkd.api.services import Services, services
@@ -33,7 +34,6 @@ routes = RouteTable("diagnostics")
 UNKNOWN = "Unknown"
 METHOD = "node.diagnose"
 DEADLINE_S = 5.0
-NOT_HERE = "not in the cluster any more"
 
 
 @routes.get("/v1/diagnostics/node", summary="Everything about this node", answer=NodeDiagnostics)
@@ -65,7 +65,10 @@ async def get_cluster_diagnostics(request: web.Request) -> web.StreamResponse:
         if missing not in present
     ]
     body = ClusterDiagnostics(
-        generated_at=_now(), local_node_id=own, master_node_id=own, nodes=nodes
+        generated_at=_now(),
+        local_node_id=own,
+        master_node_id=node.reign().master_node_id,
+        nodes=nodes,
     )
     return await send(request, body.model_dump_json().encode())
 
@@ -134,7 +137,7 @@ async def diagnose(node: Services) -> NodeDiagnostics:
     state = node.state.current()
     supervisors = worker.diagnostics()
     readings = node.telemetry.of(own)
-    placements, warnings = view_placements(state, supervisors, own, own)
+    placements, warnings = view_placements(state, supervisors, own, node.reign().master_node_id)
     alive = any(record.process_alive for record in supervisors)
     leaked = leaked_wired_warning(memory.wired, runner_alive=alive)
     gathered = readings.warnings if readings is not None else ()
@@ -163,8 +166,8 @@ def _runtime(node: Services, identity: NodeIdentity | None) -> NodeRuntimeDiagno
         node_id=own,
         hostname=node.identity.hostname,
         friendly_name=node.identity.name,
-        is_master=True,
-        master_node_id=own,
+        is_master=own == node.reign().master_node_id,
+        master_node_id=node.reign().master_node_id,
         cwd=node.identity.cwd,
         config_path=str(settings.file),
         config_file_exists=settings.file.exists(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from skulkd.api.admin import serve_restart
 from skulkd.api.cancel import serve_cancel
+from skulkd.api.cluster import serve_hello
 from skulkd.api.diagnostics import serve_diagnostics
 from skulkd.api.runner_cancel import serve_runner_cancel
 from skulkd.api.services import Services
@@ -19,3 +20,4 @@ def serve_peers(node: Services) -> None:
     serve_diagnostics(node)
     serve_timeline(node)
     serve_restart(node)
+    serve_hello(node)

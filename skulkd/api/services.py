@@ -15,6 +15,7 @@ from skulkd.api.lifecycle import Lifecycle
 from skulkd.api.metrics import Metrics
 from skulkd.api.protocol import own_app
 from skulkd.api.running_settings import RunningSettings
+from skulkd.cluster.reign import GetReign
 from skulkd.cluster.replica import Replica
 from skulkd.cluster.state_view import StateView
 from skulkd.cluster.telemetry import Telemetry
@@ -61,6 +62,7 @@ class Services:
     metrics: Metrics
     inference: Inference
     peers: Peers
+    reign: GetReign
 
 
 SERVICES: web.AppKey[Services] = web.AppKey("services", Services)

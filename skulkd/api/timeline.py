@@ -77,7 +77,7 @@ async def cluster_timeline(node: Services) -> bytes:
     frame = Timeline(
         generated_at=format_offset(datetime.now(UTC)),
         local_node_id=own,
-        master_node_id=own,
+        master_node_id=node.reign().master_node_id,
         unreachable_nodes=silent,
         clock_skews=[_skew(one, part) for one, part in known],
         limits=_limits(node),

@@ -24,6 +24,7 @@ from skulkd.api.running_settings import RunningSettings, Sources
 from skulkd.api.services import Access, Identity, Services
 from skulkd.api.worker_seam import Worker
 from skulkd.cluster.lone_peers import LonePeers
+from skulkd.cluster.reign import lone_reign
 from skulkd.cluster.replica import Replica
 from skulkd.cluster.state_view import StateView
 from skulkd.cluster.telemetry import Telemetry
@@ -67,6 +68,7 @@ def some_services(
         metrics=Metrics("0.0.0", dict),
         inference=some_inference(home, replica, events, peers=peers),
         peers=peers,
+        reign=lone_reign(peers.node_id),
     )
     serve_peers(node)
     return node

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,8 +13,9 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from skulkd.api import diagnostics
+from skulkd.api import cluster, diagnostics
 from skulkd.api.services import Services
+from skulkd.wire.cluster import Hello
 from skulkd.wire.events import NodeGatheredInfo
 from skulkd.wire.gathered import NodeNetworkInterfaces
 from skulkd.wire.ids import NodeId
@@ -40,10 +43,6 @@ async def test_diagnostics_list_every_node_with_the_reason(
 ) -> None:
     monkeypatch.setattr(diagnostics, "DEADLINE_S", 5.0)
     async with node_a(tmp_path, "node-mute", "node-odd") as (client, far, (_, mute, odd)):
-
-        async def nonsense(_asker: NodeId, _body: bytes) -> bytes:
-            return b'{"generatedAt": 1}'
-
         odd.serve(diagnostics.METHOD, nonsense)
         mute.serve(diagnostics.METHOD, nonsense)
         async with client.get("/v1/diagnostics/cluster") as answer:
@@ -114,3 +113,41 @@ async def test_runners_of_other_nodes_are_found_there(tmp_path: Path) -> None:
             async with client.post(path, json=body) as answer:
                 assert answer.status == 404
                 assert (await answer.json())["error"]["message"] == says
+
+
+async def test_the_cluster_is_told_with_everybody_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "DEADLINE_S", 5.0)
+    async with node_a(tmp_path, "node-odd") as (client, far, (_, odd)):
+
+        async def ahead(_asker: NodeId, _body: bytes) -> bytes:
+            hello = Hello(name="odd", version="9.9", now=time.time() + 3600, uptime_seconds=1)
+            # A newer version says more than this one knows.
+            return json.dumps({**json.loads(hello.model_dump_json()), "new": 1}).encode()
+
+        odd.serve(cluster.METHOD, ahead)
+        async with client.get("/v1/cluster") as answer:
+            body = await answer.json()
+        near, other, strange = body["nodes"]
+        assert (body["masterNodeId"], body["session"]["id"]) == (A, f"{A}/0")
+        assert [one["nodeId"] for one in body["nodes"]] == [A, B, "node-odd"]
+        assert [one["isMaster"] for one in body["nodes"]] == [True, False, False]
+        assert (near["clockSkewSeconds"], near["isLocal"]) == (0.0, True)
+        assert other["version"] == far.identity.version
+        assert abs(other["clockSkewSeconds"]) <= other["clockSkewErrorSeconds"] + 0.001
+        assert strange["ok"]
+        assert 3500 < strange["clockSkewSeconds"] < 3700
+        # Two nodes that are each their own master say so.
+        assert (other["session"], strange["session"]) == (f"{B}/0", None)
+        far_peers = far.peers
+        assert isinstance(far_peers, MeshPeers)
+        far_peers.serve(cluster.METHOD, nonsense)
+        async with client.get("/v1/cluster") as answer:
+            members = {one["nodeId"]: one for one in (await answer.json())["nodes"]}
+        assert not members[B]["ok"]
+        assert "does not know" in members[B]["error"]
+
+
+async def nonsense(_asker: NodeId, _body: bytes) -> bytes:
+    return b'{"generatedAt": 1}'

@@ -1,0 +1,164 @@
+"""`GET /v1/cluster`: who is there, who leads, how old and how well each node is.
+
+Our own addition to the contract. Every node is asked at the same time; whoever does not answer is
+in the list with the reason. Clocks are compared by the round trip of that question.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+from aiohttp import web
+from pydantic import ValidationError
+
+from skulkd.api.routes import RouteTable
+from skulkd.api.services import Services, services
+from skulkd.api.streams import send
+from skulkd.cluster.reign import Reign
+from skulkd.peers import Peer, PeerError
+from skulkd.wire.base import format_offset
+from skulkd.wire.cluster import ClusterMember, ClusterSession, ClusterView, Hello
+from skulkd.wire.ids import NodeId
+from skulkd.wire.state import State
+
+routes = RouteTable("cluster")
+METHOD = "node.hello"
+DEADLINE_S = 3.0
+NOT_HERE = "not in the cluster any more"
+_STARTED = time.monotonic()
+
+
+@routes.get(
+    "/v1/cluster",
+    summary="Members, master, session, versions, clocks and links",
+    answer=ClusterView,
+)
+async def get_cluster(request: web.Request) -> web.StreamResponse:
+    body = await view_cluster(services(request))
+    return await send(request, body.model_dump_json().encode())
+
+
+def serve_hello(node: Services) -> None:
+    """Let other nodes ask whether this one is there."""
+
+    async def answer(_asker: NodeId, _body: bytes) -> bytes:
+        return _hello(node).model_dump_json().encode()
+
+    node.peers.serve(METHOD, answer)
+
+
+async def view_cluster(node: Services) -> ClusterView:
+    """Everybody that this node knows of."""
+    own, reign = node.identity.node_id, node.reign()
+    heard = [
+        ClusterMember(
+            node_id=own,
+            name=node.identity.name,
+            is_master=own == reign.master_node_id,
+            is_local=True,
+            ok=True,
+            version=node.identity.version,
+            session=reign.session,
+            uptime_seconds=_hello(node).uptime_seconds,
+            round_trip_ms=0.0,
+            clock_skew_seconds=0.0,
+            clock_skew_error_seconds=0.0,
+        ),
+        *await asyncio.gather(*(_greet(node, peer, reign) for peer in node.peers.others())),
+    ]
+    state = node.state.current()
+    present = {member.node_id for member in heard}
+    heard += [_missing(state, one, reign) for one in state.last_seen if one not in present]
+    return ClusterView(
+        generated_at=format_offset(datetime.now(UTC)),
+        local_node_id=own,
+        master_node_id=reign.master_node_id,
+        session=_session(reign),
+        namespace=node.settings.started.config.cluster.namespace,
+        nodes=[_with_readings(node, state, member) for member in heard],
+    )
+
+
+def _hello(node: Services) -> Hello:
+    reign = node.reign()
+    return Hello(
+        name=node.identity.name,
+        version=node.identity.version,
+        now=time.time(),
+        uptime_seconds=time.monotonic() - _STARTED,
+        master_node_id=reign.master_node_id,
+        session=reign.session,
+    )
+
+
+async def _greet(node: Services, peer: Peer, reign: Reign) -> ClusterMember:
+    sent = time.time()
+    facts: Mapping[str, object]
+    try:
+        answer = await node.peers.ask(peer.node_id, METHOD, b"{}", deadline_s=DEADLINE_S)
+        back = time.time()
+        hello = Hello.model_validate_json(answer, extra="ignore")
+    except PeerError as error:
+        facts = {"ok": False, "error": f"{type(error).__name__}: {error}"}
+    except ValidationError as error:
+        facts = {"ok": False, "error": f"answered what this version does not know: {error}"}
+    else:
+        facts = _timed(hello, sent, back)
+    return ClusterMember.model_validate(
+        {
+            "node_id": peer.node_id,
+            "name": peer.name,
+            "is_master": peer.node_id == reign.master_node_id,
+            "is_local": False,
+            **facts,
+        }
+    )
+
+
+def _timed(hello: Hello, sent: float, back: float) -> Mapping[str, object]:
+    trip = max(0.0, back - sent)
+    return {
+        "ok": True,
+        "version": hello.version,
+        "session": hello.session,
+        "uptime_seconds": hello.uptime_seconds,
+        "round_trip_ms": round(trip * 1000, 3),
+        "clock_skew_seconds": round(hello.now - (sent + trip / 2), 6),
+        "clock_skew_error_seconds": round(trip / 2, 6),
+    }
+
+
+def _missing(state: State, node_id: NodeId, reign: Reign) -> ClusterMember:
+    identity = state.node_identities.get(node_id)
+    return ClusterMember(
+        node_id=node_id,
+        name=node_id if identity is None else identity.friendly_name,
+        is_master=node_id == reign.master_node_id,
+        is_local=False,
+        ok=False,
+        error=NOT_HERE,
+    )
+
+
+def _with_readings(node: Services, state: State, member: ClusterMember) -> ClusterMember:
+    readings = node.telemetry.of(member.node_id)
+    seen = None
+    if readings is not None:
+        seen = max(0.0, (datetime.now(UTC) - readings.seen).total_seconds())
+    return member.model_copy(
+        update={
+            "last_seen_seconds": None if seen is None else round(seen, 3),
+            "health": state.node_health.get(member.node_id),
+            "links": [] if readings is None else list(readings.links),
+        }
+    )
+
+
+def _session(reign: Reign) -> ClusterSession | None:
+    if reign.session is None:
+        return None
+    age_s = max(0.0, time.monotonic() - reign.since)
+    return ClusterSession(id=reign.session, age_seconds=round(age_s, 3))

@@ -1,0 +1,66 @@
+"""Answer of `GET /v1/cluster`: the members as the answering node hears them now."""
+
+from pydantic import Field
+
+from skulkd.wire.base import CamelModel
+from skulkd.wire.health import NodeHealth
+from skulkd.wire.ids import NodeId
+from skulkd.wire.links import MeasuredLink
+
+
+class ClusterSession(CamelModel):
+    """One master's reign."""
+
+    id: str
+    age_seconds: float = Field(description="Since this node learned of it.")
+
+
+class ClusterMember(CamelModel):
+    node_id: NodeId
+    name: str
+    is_master: bool
+    is_local: bool
+    ok: bool = Field(description="Whether it answered just now.")
+    error: str | None = Field(default=None, description="Why it did not.")
+    version: str | None = None
+    session: str | None = Field(
+        default=None, description="The session it follows; another one means a split or a change."
+    )
+    uptime_seconds: float | None = None
+    round_trip_ms: float | None = None
+    clock_skew_seconds: float | None = Field(
+        default=None,
+        description="Its wall clock minus that of the answering node, by half a round trip.",
+    )
+    clock_skew_error_seconds: float | None = Field(
+        default=None, description="How wrong the skew may be: half the round trip."
+    )
+    last_seen_seconds: float | None = Field(
+        default=None, description="Age of its last readings; null when there are none."
+    )
+    health: NodeHealth | None = None
+    links: list[MeasuredLink] = Field(
+        default_factory=list, description="Ways to other nodes that this one measured."
+    )
+
+
+class ClusterView(CamelModel):
+    generated_at: str
+    local_node_id: NodeId
+    master_node_id: NodeId | None = None
+    session: ClusterSession | None = None
+    namespace: str | None = None
+    nodes: list[ClusterMember] = Field(
+        default_factory=list, description="The answering node first."
+    )
+
+
+class Hello(CamelModel):
+    """What a node says of itself when another asks whether it is there."""
+
+    name: str
+    version: str
+    now: float = Field(description="Its wall clock, in seconds since 1970.")
+    uptime_seconds: float
+    master_node_id: NodeId | None = None
+    session: str | None = None
