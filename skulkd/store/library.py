@@ -13,6 +13,7 @@ from skulkd.store.building import remove_directory
 from skulkd.store.errors import FileAccessError, StoreError, UnknownModelError
 from skulkd.store.model_directory import ModelDirectory, inspect_directory
 from skulkd.store.model_ids import check_model_id, directory_name, model_id_of_directory
+from skulkd.store.staging_area import StagingArea, is_whole_copy, tree_bytes
 from skulkd.wire.ids import ModelId
 
 _Stamp = tuple[tuple[str, int, int], ...]
@@ -37,13 +38,31 @@ class LocalModel:
 
 
 class ModelLibrary:
-    """Models in the models directory, then in those of SKULK_MODELS_PATH, which are read-only."""
+    """Models in the models directory, then in those of SKULK_MODELS_PATH, which are read-only.
 
-    def __init__(self, paths: Paths, environ: Mapping[str, str]) -> None:
+    After them come the store, where it is on this machine, and the staged copies. A copy counts
+    only with its mark of completeness, whatever its files look like.
+    """
+
+    def __init__(
+        self,
+        paths: Paths,
+        environ: Mapping[str, str],
+        *,
+        store: Path | None = None,
+        staging: StagingArea | None = None,
+    ) -> None:
         self._models = paths.models
         names = environ.get("SKULK_MODELS_PATH", "").split(":")
         self._read_only = [expand_home(name, environ) for name in names if name]
+        self._read_only += [] if store is None else [store]
+        self._staging = staging
         self._seen: dict[Path, tuple[_Stamp, ModelDirectory | str]] = {}
+
+    @classmethod
+    def over(cls, root: Path) -> "ModelLibrary":
+        """The models of one directory."""
+        return cls(Paths(root, root, root, root, root, moved=False), {})
 
     def find(self, model_id: str) -> Path | None:
         """The directory of a whole model, None when there is none."""
@@ -63,6 +82,8 @@ class ModelLibrary:
     def problem(self, model_id: str) -> str | None:
         """Why `find` does not give the files that are there; None when there are no files."""
         for path in self._places(model_id):
+            if self._is_staged(path):
+                continue  # half a copy is no trouble: it is completed when somebody needs it
             found = self._look(path)
             return f"{path} cannot be used: {found}" if isinstance(found, str) else None
         return None
@@ -87,7 +108,7 @@ class ModelLibrary:
         try:
             if not path.is_dir():
                 raise UnknownModelError(f"{check_model_id(model_id)} is not in {self._models}")
-            size_bytes = _tree_bytes(path)
+            size_bytes = tree_bytes(path)
             remove_directory(path)
         except OSError as error:
             raise FileAccessError.of(error, path) from error
@@ -95,7 +116,8 @@ class ModelLibrary:
         return size_bytes
 
     def _roots(self) -> tuple[Path, ...]:
-        return (self._models, *self._read_only)
+        staged = () if self._staging is None else (self._staging.root,)
+        return tuple(dict.fromkeys((self._models, *self._read_only, *staged)))
 
     def _places(self, model_id: str) -> tuple[Path, ...]:
         try:
@@ -104,8 +126,13 @@ class ModelLibrary:
             return ()
         return tuple(path for root in self._roots() if (path := root / name).is_dir())
 
+    def _is_staged(self, path: Path) -> bool:
+        return self._staging is not None and path.parent == self._staging.root
+
     def _look(self, path: Path) -> ModelDirectory | str:
         """What is there, or why it cannot be used."""
+        if self._is_staged(path) and not is_whole_copy(path):
+            return "it is not staged completely"
         try:
             stamp = _stamp(path)
             seen = self._seen.get(path)
@@ -141,7 +168,3 @@ def _directory_names(root: Path) -> tuple[str, ...]:
             return tuple(entry.name for entry in entries if entry.is_dir())
     except OSError:
         return ()
-
-
-def _tree_bytes(path: Path) -> int:
-    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())

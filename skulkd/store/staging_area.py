@@ -62,8 +62,8 @@ class StagingArea:
         return sorted(found, key=lambda model: (-model.last_used, model.name))
 
     def is_complete(self, model_id: str) -> bool:
-        """Whether every file that the marker lists is there in full."""
-        return _is_whole(self.path_of(model_id))
+        """Whether a whole copy is here. Raises BadModelIdError."""
+        return is_whole_copy(self.path_of(model_id))
 
     def mark_complete(self, model_id: str, sizes: Mapping[str, int]) -> None:
         """The last step of staging: from now on this is a whole copy."""
@@ -131,7 +131,7 @@ class StagingArea:
             last_used = _last_used(path)
         except OSError:
             return None  # deleted a moment ago
-        return StagedModel(name, path, tree_bytes(path), last_used, _is_whole(path))
+        return StagedModel(name, path, tree_bytes(path), last_used, is_whole_copy(path))
 
 
 def tree_bytes(path: Path | str) -> int:
@@ -157,7 +157,8 @@ def _last_used(path: Path) -> float:
         return path.stat().st_mtime
 
 
-def _is_whole(path: Path) -> bool:
+def is_whole_copy(path: Path) -> bool:
+    """Whether every file that the directory's marker lists is there in full."""
     files = _marked_files(path / COMPLETE)
     return files is not None and all(_has_size(path / name, size) for name, size in files.items())
 

@@ -1,0 +1,127 @@
+"""What a store says a model consists of: every file with its size and sha256. Pure.
+
+A manifest comes from another machine, which may be broken or hostile: nothing in it is used as a
+path or a size before it was checked here.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from skulkd.settings.problems import printable
+from skulkd.store.errors import BadManifestError
+from skulkd.wire.cards import ModelCard
+
+MAX_FILES = 20_000
+MAX_PATH_LENGTH = 400
+MAX_PART_LENGTH = 200
+MAX_FILE_BYTES = 1 << 50
+PARTIAL = ".partial"
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class FileEntry:
+    """One file; `path` is relative, with slashes."""
+
+    path: str
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """All files of a model. `card` is how the store's host describes it, if it can."""
+
+    model_id: str
+    files: tuple[FileEntry, ...]
+    card: ModelCard | None = None
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(entry.size for entry in self.files)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        return {entry.path: entry.size for entry in self.files}
+
+    def to_json(self) -> bytes:
+        files = [{"path": f.path, "size": f.size, "sha256": f.sha256} for f in self.files]
+        card = None if self.card is None else json.loads(self.card.model_dump_json())
+        document = {"model_id": self.model_id, "files": files, "card": card}
+        return json.dumps(document).encode()
+
+
+def parse_manifest(raw: bytes, model_id: str) -> Manifest:
+    """The manifest of this model. Raises BadManifestError for anything that must not be used."""
+    try:
+        document = json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise BadManifestError(f"the store's manifest of {model_id} is not JSON") from error
+    if not isinstance(document, dict) or document.get("model_id") != model_id:
+        raise BadManifestError(f"the store's manifest is not one of {model_id}")
+    files = document.get("files")
+    if not isinstance(files, list) or not 0 < len(files) <= MAX_FILES:
+        raise BadManifestError(f"the store's manifest of {model_id} has no usable list of files")
+    entries = tuple(_entry(item, model_id) for item in files)
+    _check_together(entries, model_id)
+    return Manifest(model_id, entries, _card(document.get("card"), model_id))
+
+
+def why_not_a_path(path: str) -> str | None:
+    """What is wrong with a relative path of a model's file; None when it may be used."""
+    if not path or len(path) > MAX_PATH_LENGTH:
+        return "its length cannot be used"
+    if not path.isprintable() or "\\" in path:
+        return "it has characters that no model file needs"
+    for part in path.split("/"):
+        if not part or len(part) > MAX_PART_LENGTH:
+            return "a part of it is empty or too long"
+        # Hidden names are notes of ours; "." and ".." lead elsewhere.
+        if part.startswith("."):
+            return "a part of it begins with a dot"
+    if path.endswith(PARTIAL):
+        return f"{PARTIAL} is the name of an unfinished file"
+    return None
+
+
+def _entry(item: Any, model_id: str) -> FileEntry:
+    match item:
+        case {"path": str(path), "size": int(size), "sha256": str(digest)}:
+            wrong = why_not_a_path(path)
+            if wrong is None and not 0 <= size <= MAX_FILE_BYTES:
+                wrong = f"its size of {size} bytes cannot be"
+            if wrong is None and _SHA256.fullmatch(digest) is None:
+                wrong = "its sha256 is none"
+            if wrong is None:
+                return FileEntry(path, size, digest)
+            raise BadManifestError(
+                f'the store lists the file "{printable(path[:MAX_PATH_LENGTH])}" of {model_id},'
+                f" which is refused: {wrong}"
+            )
+    raise BadManifestError(f"the store's manifest of {model_id} has a damaged entry")
+
+
+def _check_together(entries: Sequence[FileEntry], model_id: str) -> None:
+    # Some disks do not tell upper from lower case, so two such files would overwrite each other.
+    seen = {entry.path.casefold() for entry in entries}
+    if len(seen) != len(entries):
+        raise BadManifestError(f"the store lists a file of {model_id} twice")
+    for entry in entries:
+        parts = entry.path.casefold().split("/")
+        if any("/".join(parts[:depth]) in seen for depth in range(1, len(parts))):
+            raise BadManifestError(f"the store lists a file of {model_id} as a directory, too")
+
+
+def _card(found: object, model_id: str) -> ModelCard | None:
+    if not isinstance(found, Mapping):
+        return None
+    try:
+        card = ModelCard.model_validate_json(json.dumps(found))
+    except ValidationError:
+        return None
+    return card if card.model_id == model_id else None

@@ -1,0 +1,122 @@
+"""A real store server in a thread of its own, and one that a test can make lie."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from aiohttp import web
+
+from skulkd.store.access import store_token
+from skulkd.store.host import StoreHost
+from skulkd.store.manifest import Manifest
+from skulkd.store.registry import Registry
+from skulkd.store.shelf_files import Hashes
+from skulkd.store.store_link import StoreAddress
+from skulkd.wire.ids import ModelId
+from skulkd.wire.storage import StoreDownload
+
+SECRET = "a-secret-of-the-storage-tests"
+DEADLINE_S = 60.0
+
+T = TypeVar("T")
+
+
+class NoHub:
+    """A fetcher that is asked and brings nothing."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def request(self, model_id: str, gguf_file: str | None = None) -> StoreDownload:
+        self.asked.append(model_id)
+        return StoreDownload(model_id=ModelId(model_id), status="pending", progress=0.0)
+
+    def status(self, model_id: str) -> StoreDownload | None:
+        if model_id not in self.asked:
+            return None
+        return StoreDownload(
+            model_id=ModelId(model_id), status="failed", progress=0.0, error="no hub"
+        )
+
+    def active(self) -> Sequence[StoreDownload]:
+        return []
+
+    def forget(self, model_id: str) -> None:
+        if model_id in self.asked:
+            self.asked.remove(model_id)
+
+
+class LoopThread:
+    """An event loop beside the test."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(DEADLINE_S)
+
+    def close(self) -> None:
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(DEADLINE_S)
+        self.loop.close()
+
+
+def address_of(port: int, secret: str = SECRET) -> StoreAddress:
+    return StoreAddress("127.0.0.1", port, store_token(secret))
+
+
+@contextlib.contextmanager
+def real_store(root: Path, host: StoreHost | None = None) -> Iterator[StoreAddress]:
+    """The address of a server over this directory."""
+    thread = LoopThread()
+    host = host or StoreHost(Registry(root), SECRET, NoHub())
+    try:
+        yield address_of(thread.run(host.start("127.0.0.1", 0)))
+    finally:
+        thread.run(host.stop())
+        thread.close()
+
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@contextlib.contextmanager
+def fake_store(manifest: bytes | Callable[[], bytes], file: Handler) -> Iterator[StoreAddress]:
+    """A store that says this of its models and handles files as the test likes."""
+    thread = LoopThread()
+
+    async def tell(_request: web.Request) -> web.Response:
+        body = manifest() if callable(manifest) else manifest
+        return web.Response(body=body, content_type="application/json")
+
+    async def start() -> tuple[web.AppRunner, int]:
+        app = web.Application()
+        app.router.add_get("/manifests/{id}", tell)
+        app.router.add_get("/models/{id}/{path:.+}", file)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        return runner, int(runner.addresses[0][1])
+
+    runner, port = thread.run(start())
+    try:
+        yield address_of(port)
+    finally:
+        thread.run(runner.cleanup())
+        thread.close()
+
+
+def manifest_of(directory: Path, model_id: str) -> Manifest:
+    return Manifest(model_id, tuple(Hashes(directory).entries()))
+
+
+def raw_manifest(model_id: str, *files: dict[str, Any]) -> bytes:
+    return json.dumps({"model_id": model_id, "files": files, "card": None}).encode()
