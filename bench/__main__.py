@@ -11,7 +11,7 @@ import psutil
 
 from bench.figures import Figure, table
 
-MEASUREMENTS = ("startup", "throughput", "footprint", "serve", "blas")
+MEASUREMENTS = ("startup", "throughput", "footprint", "serve", "blas", "placement")
 
 
 def main() -> int:

@@ -11,10 +11,13 @@ from skulkd.api.dispatch import card_of
 from skulkd.api.errors import ApiError, ok
 from skulkd.api.routes import RouteTable
 from skulkd.api.services import Services, services
+from skulkd.placement.built import instance_of
+from skulkd.placement.candidates import cluster_of
 from skulkd.placement.fresh import make_fresh
-from skulkd.placement.memory import WHOLE, Share, context_token_limit
-from skulkd.placement.planner import Wish, candidates_of, place
+from skulkd.placement.memory import WHOLE, Share, context_token_limit, working_set_bytes
+from skulkd.placement.planner import plan
 from skulkd.placement.refusals import Refusal
+from skulkd.placement.wish import Wish
 from skulkd.store.errors import UnknownModelError
 from skulkd.wire.cards import ModelCard
 from skulkd.wire.events import InstanceCreated, InstanceDeleted
@@ -72,7 +75,8 @@ async def post_instance(request: web.Request, body: CreateInstanceParams) -> web
     # Looked at last: nothing may come between this and the event.
     _check_new(node, instance)
     memory = node.state.current().node_memory.get(node.identity.node_id)
-    limit = None if memory is None else context_token_limit(card, [Share(WHOLE, memory)])
+    shares = [] if memory is None else [Share(WHOLE, working_set_bytes(memory))]
+    limit = context_token_limit(card, shares)
     return _created(node, instance.model_copy(update={"context_token_limit": limit}), card)
 
 
@@ -117,7 +121,7 @@ async def _require_files(node: Services, card: ModelCard) -> None:
         )
 
 
-async def _plan(node: Services, wish: Wish) -> MlxRingInstance:
+async def _plan(node: Services, wish: Wish) -> Instance:
     """An instance that fits now. What is not known yet is waited for, a little."""
     loop = asyncio.get_running_loop()
     patience_s = node.inference.pace.placement_s
@@ -130,7 +134,9 @@ async def _plan(node: Services, wish: Wish) -> MlxRingInstance:
             if isinstance(instance, MlxRingInstance)
         ]
         try:
-            return place(wish, candidates_of(state), make_fresh(1, taken))
+            cluster = cluster_of(state, wish.card.model_id)
+            found = plan(wish, cluster)
+            return instance_of(found, cluster.links, make_fresh(len(found.ranks), taken))
         except Refusal as refusal:
             if not refusal.pending:
                 raise ApiError(400, _with_hints(refusal)) from refusal

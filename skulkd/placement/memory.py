@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
 
+from skulkd.placement.shape import UNKNOWN_SHAPE, ModelShape
 from skulkd.wire.cards import ModelCard
-from skulkd.wire.machine import MemoryUsage
+from skulkd.wire.machine import AcceleratorMetrics, MemoryUsage
 
 # Buffers, activations and fragmentation on top of the weights themselves.
 MLX_OVERHEAD = Fraction(130, 100)
@@ -17,9 +18,13 @@ GGUF_OVERHEAD = Fraction(110, 100)
 FLOOR_BYTES = 256 * 1024**2
 # What Metal recommends as working set; above it a machine begins to page.
 WORKING_SET = Fraction(75, 100)
+# Of a graphics card's memory; the rest is the driver's.
+VRAM_SET = Fraction(90, 100)
+# What the system keeps when a processor with graphics maps main memory.
+UNIFIED_HEADROOM_BYTES = 16 * 1024**3
 KV_BUDGET_TOKENS = 8192
 GGUF_CONTEXT_TOKENS = 8192
-# Cards do not say the size of a head; almost every model has this one, in half precision.
+# Taken when nobody knows the model's own; almost every model has this one, in half precision.
 HEAD_DIMENSION = 128
 KV_ELEMENT_BYTES = 2
 
@@ -39,13 +44,22 @@ class Need:
     def total_bytes(self) -> int:
         return self.weights_bytes + self.overhead_bytes + self.kv_bytes + self.floor_bytes
 
+    @property
+    def parts(self) -> dict[str, int]:
+        return {
+            "weightsBytes": self.weights_bytes,
+            "overheadBytes": self.overhead_bytes,
+            "kvBytes": self.kv_bytes,
+            "floorBytes": self.floor_bytes,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The part of a model that one node would hold, and the memory of that node."""
+    """The part of a model that one node would hold, and the most that models may take there."""
 
     part: Fraction
-    memory: MemoryUsage
+    ceiling_bytes: int
 
 
 def overhead(card: ModelCard) -> Fraction:
@@ -53,17 +67,19 @@ def overhead(card: ModelCard) -> Fraction:
     return MLX_OVERHEAD if card.gguf_file is None else GGUF_OVERHEAD
 
 
-def kv_bytes_per_token(card: ModelCard) -> int | None:
+def kv_bytes_per_token(card: ModelCard, shape: ModelShape = UNKNOWN_SHAPE) -> int | None:
     """Keys and values of one token in every layer; None when the card does not say."""
-    if card.num_key_value_heads is None:
+    heads = card.num_key_value_heads
+    if heads is None:
         return None
-    return 2 * card.n_layers * card.num_key_value_heads * HEAD_DIMENSION * KV_ELEMENT_BYTES
+    dimension = shape.head_dimension or HEAD_DIMENSION
+    return 2 * card.n_layers * heads * dimension * KV_ELEMENT_BYTES
 
 
-def need_of(card: ModelCard, part: Fraction = WHOLE) -> Need:
+def need_of(card: ModelCard, part: Fraction = WHOLE, shape: ModelShape = UNKNOWN_SHAPE) -> Need:
     """What this part of the model needs, with room for a conversation of usual length."""
     weights = card.storage_size.in_bytes * part
-    kv = (kv_bytes_per_token(card) or 0) * KV_BUDGET_TOKENS * part
+    kv = (kv_bytes_per_token(card, shape) or 0) * KV_BUDGET_TOKENS * part
     with_overhead = ceil(weights * overhead(card))
     return Need(
         weights_bytes=ceil(weights),
@@ -82,20 +98,37 @@ def usable_bytes(memory: MemoryUsage) -> int:
     return max(0, min(memory.ram_available.in_bytes, working_set_bytes(memory)))
 
 
+def usable_vram_bytes(accelerator: AcceleratorMetrics, memory: MemoryUsage | None) -> int | None:
+    """What a new model may take of a graphics card; None when there is none to count on."""
+    total = accelerator.vram_total_bytes
+    if accelerator.vendor not in ("amd", "nvidia") or not total:
+        return None
+    own = max(0, min(total - (accelerator.vram_used_bytes or 0), int(total * VRAM_SET)))
+    mapped = accelerator.gtt_total_bytes or 0
+    if memory is None or mapped <= total or mapped < memory.ram_total.in_bytes:
+        return own
+    spare = max(0, memory.ram_available.in_bytes - UNIFIED_HEADROOM_BYTES)
+    return own + min(spare, mapped)
+
+
 def fits(need: Need, usable: int) -> bool:
     """An exact fit is none: the node would page instead of answer."""
     return need.total_bytes < usable
 
 
-def context_token_limit(card: ModelCard, shares: Iterable[Share]) -> int | None:
+def context_token_limit(
+    card: ModelCard, shares: Iterable[Share], shape: ModelShape = UNKNOWN_SHAPE
+) -> int | None:
     """Most tokens of prompt and answer that fit on every node beside the weights.
 
     None when neither the memory nor the card bounds it. Can be 0: then nothing can be asked.
     """
     bounds = [card.context_length] if card.context_length > 0 else []
+    if card.placement.max_context_tokens is not None:
+        bounds.append(max(0, card.placement.max_context_tokens))
     if card.gguf_file is not None:
         bounds.append(GGUF_CONTEXT_TOKENS)
-    per_token = kv_bytes_per_token(card)
+    per_token = kv_bytes_per_token(card, shape)
     if per_token is not None:
         bounds += [_tokens_beside_weights(card, per_token, share) for share in shares]
     return min(bounds, default=None)
@@ -103,5 +136,5 @@ def context_token_limit(card: ModelCard, shares: Iterable[Share]) -> int | None:
 
 def _tokens_beside_weights(card: ModelCard, per_token: int, share: Share) -> int:
     weights = card.storage_size.in_bytes * share.part * overhead(card)
-    left = working_set_bytes(share.memory) - weights - FLOOR_BYTES
+    left = share.ceiling_bytes - weights - FLOOR_BYTES
     return max(0, int(left / (per_token * share.part)))

@@ -1,165 +1,159 @@
-"""Choose the node for a model and describe the instance. One node for now. Pure.
+"""Choose the nodes for a model: fewest first, then best links, staged files, free memory. Pure.
 
 Checks run in the order of the reference, so that the first reason an operator reads is the same.
+`plan` answers with ranks and their arithmetic; `built.py` makes an instance of it.
 """
+
+from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
-from skulkd.placement.fresh import Fresh
-from skulkd.placement.memory import (
-    WHOLE,
-    Share,
-    context_token_limit,
-    fits,
-    need_of,
-    usable_bytes,
-)
+from skulkd.placement.candidates import Budget, Candidate, Cluster
+from skulkd.placement.eligible import eligible
+from skulkd.placement.memory import Need, Share, context_token_limit
 from skulkd.placement.refusals import (
-    AllExcluded,
     DoesNotFit,
+    Dropped,
     InfoPending,
-    NotSupported,
+    NoRdma,
+    NotDivisible,
+    PipelineUnsupported,
+    Refusal,
     RejectedCycle,
     ShortNode,
-    TooFewNodes,
-    UnknownNode,
+    TensorUnsupported,
+    TooFewLayers,
 )
-from skulkd.wire.cards import ModelCard
+from skulkd.placement.room import Room
+from skulkd.placement.search import Search
+from skulkd.placement.shape import tensor_obstacles
+from skulkd.placement.wish import Wish
 from skulkd.wire.ids import NodeId
-from skulkd.wire.instances import Host, MlxRingInstance
-from skulkd.wire.machine import MemoryUsage
-from skulkd.wire.placement import Sharding
-from skulkd.wire.shards import PipelineShardMetadata, ShardAssignments
-from skulkd.wire.state import State
+from skulkd.wire.placement import InstanceMeta, Sharding
 
-BACKEND = "mlx"
-EVERY_INTERFACE = "0.0.0.0"  # noqa: S104 - how an instance spells a rank's own address
+_NO_PIPELINE = frozenset({"mlx-community/DeepSeek-V3.1-8bit"})
+_MOST_REASONS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """What is to be placed, and where it must or must not go."""
+class Rank:
+    """One node of a plan, what it would hold and what it has."""
 
-    card: ModelCard
-    sharding: Sharding = "Pipeline"
-    min_nodes: int = 1
-    excluded: frozenset[NodeId] = frozenset()
-    required: frozenset[NodeId] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A node as the planner sees it; memory is None until it was read."""
-
-    node_id: NodeId
-    memory: MemoryUsage | None
-
-
-def candidates_of(state: State) -> tuple[Candidate, ...]:
-    """Every node of a merged state (with readings), in the order in which they came."""
-    return tuple(
-        Candidate(node_id, state.node_memory.get(node_id)) for node_id in state.topology.nodes
-    )
-
-
-def place(wish: Wish, nodes: Sequence[Candidate], fresh: Fresh) -> MlxRingInstance:
-    """The instance that serves the wish on the node with most free memory. Raises Refusal."""
-    chosen = choose_node(wish, nodes)
-    runner_id = fresh.runner_ids[0]
-    card = wish.card
-    # One rank shares nothing, so it is always a pipeline of one, whatever was asked for.
-    shard = PipelineShardMetadata(
-        model_card=card,
-        device_rank=0,
-        world_size=1,
-        resolved_backend=BACKEND,
-        start_layer=0,
-        end_layer=card.n_layers,
-        n_layers=card.n_layers,
-    )
-    return MlxRingInstance(
-        instance_id=fresh.instance_id,
-        shard_assignments=ShardAssignments(
-            model_id=card.model_id,
-            runner_to_shard={runner_id: shard},
-            node_to_runner={chosen.node_id: runner_id},
-        ),
-        context_token_limit=context_token_limit(card, [Share(WHOLE, chosen.memory)]),
-        hosts_by_node={chosen.node_id: [Host(ip=EVERY_INTERFACE, port=fresh.port)]},
-        ephemeral_port=fresh.port,
-    )
+    node: Candidate
+    start_layer: int
+    end_layer: int
+    part: Fraction
+    need: Need
+    budget: Budget
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
-    """A node that has room."""
+class Plan:
+    """Who would hold what. `sharding` and `meta` are what it is, not what was asked for."""
 
-    node_id: NodeId
-    memory: MemoryUsage
+    wish: Wish
+    sharding: Sharding
+    meta: InstanceMeta
+    ranks: tuple[Rank, ...]
+    context_tokens: int | None
+
+    @property
+    def node_ids(self) -> tuple[NodeId, ...]:
+        return tuple(rank.node.node_id for rank in self.ranks)
 
 
-def choose_node(wish: Wish, nodes: Sequence[Candidate]) -> Chosen:
-    """The node with most free memory among those that can hold the model. Raises Refusal."""
-    allowed = _allowed(wish, nodes)
-    _check_served(wish.card)
-    known = [Chosen(node.node_id, node.memory) for node in allowed if node.memory is not None]
-    need = need_of(wish.card)
-    roomy = [node for node in known if fits(need, usable_bytes(node.memory))]
-    if not roomy:
-        unread = [node.node_id for node in allowed if node.memory is None]
-        if unread:
-            raise InfoPending(len(nodes), wish.min_nodes, unread)
-        raise _does_not_fit(wish, known)
+def plan(wish: Wish, cluster: Cluster) -> Plan:
+    """The best placement. Raises Refusal."""
+    return next(iter(_plans(wish, cluster, every_size=False)))
+
+
+def plans_by_size(wish: Wish, cluster: Cluster) -> list[Plan]:
+    """The best placement on each number of nodes on which there is one. Raises Refusal."""
+    return _plans(wish, cluster, every_size=True)
+
+
+def _plans(wish: Wish, cluster: Cluster, *, every_size: bool) -> list[Plan]:
+    usable = eligible(wish, cluster)
+    search = Search(wish, cluster, usable.nodes)
+    found: list[Plan] = []
+    refused = _never(wish)
+    for size in () if refused is not None else search.sizes:
+        if (ring := search.best(size)) is not None:
+            found.append(_plan(wish, search.room, ring))
+            if not every_size:
+                break
+    if found:
+        return found
+    if usable.unread:
+        raise InfoPending(len(cluster.nodes), wish.least, usable.unread)
+    raise _refusal(wish, search, usable.dropped, refused)
+
+
+def _never(wish: Wish) -> Refusal | None:
+    """A reason that holds on any cluster; said only when memory is no reason."""
     if wish.sharding == "Tensor" and not wish.card.supports_tensor:
-        raise NotSupported(
-            f"{wish.card.model_id} does not support tensor parallelism",
-            ["place it in layers instead: skulkctl place MODEL --sharding Pipeline"],
-        )
-    return max(roomy, key=lambda node: node.memory.ram_available.in_bytes)
+        return TensorUnsupported(wish.card.model_id)
+    if wish.sharding == "Pipeline" and wish.card.model_id in _NO_PIPELINE:
+        return PipelineUnsupported(wish.card.model_id)
+    return None
 
 
-def _allowed(wish: Wish, nodes: Sequence[Candidate]) -> list[Candidate]:
-    known = {node.node_id for node in nodes}
-    if len(known) < max(1, wish.min_nodes):
-        raise TooFewNodes(len(known), wish.min_nodes)
-    if wish.min_nodes > 1:
-        raise InfoPending(len(known), wish.min_nodes)
-    allowed = [node for node in nodes if node.node_id not in wish.excluded]
-    if not allowed:
-        raise AllExcluded(wish.min_nodes, sorted(wish.excluded))
-    if missing := wish.required - known:
-        raise UnknownNode(sorted(missing))
-    allowed = [node for node in allowed if wish.required <= {node.node_id}]
-    if not allowed:
-        raise NotSupported(
-            f"no candidate contains all required nodes: {', '.join(sorted(wish.required))}"
-        )
-    return allowed
+def _plan(wish: Wish, room: Room, ring: Sequence[Candidate]) -> Plan:
+    """One rank shares nothing: it is a pipeline of one, whatever was asked for."""
+    card, alone = wish.card, len(ring) == 1
+    tensor = wish.sharding == "Tensor" and not alone
+    ranks: list[Rank] = []
+    start = 0
+    for node, count in zip(ring, room.layers(ring) or (), strict=True):
+        part = Fraction(1, len(ring)) if tensor else Fraction(count, card.n_layers)
+        first = 0 if tensor else start
+        budget = room.budget(node.node_id)
+        ranks.append(Rank(node, first, first + count, part, room.need(part), budget))
+        start += count
+    shares = {Share(rank.part, rank.budget.ceiling_bytes) for rank in ranks}
+    return Plan(
+        wish=wish,
+        sharding="Tensor" if tensor else "Pipeline",
+        meta="MlxRing" if alone else wish.meta,
+        ranks=tuple(ranks),
+        context_tokens=context_token_limit(card, shares, wish.shape),
+    )
 
 
-def _check_served(card: ModelCard) -> None:
-    backends = card.placement.compatible_backends
-    if BACKEND not in backends:
-        raise NotSupported(
-            "every node is ineligible for this model: its nodes do not take part or have none of"
-            f" its compatible backends: {', '.join(backends)}"
-        )
-    if "TextGeneration" not in card.tasks:
-        raise NotSupported(
-            f"{card.model_id} does {', '.join(card.tasks)}; this node answers text only",
-            ["see what can be placed: skulkctl models"],
-        )
+def _refusal(
+    wish: Wish, search: Search, dropped: Sequence[Dropped], never: Refusal | None
+) -> Refusal:
+    card = wish.card
+    if not search.fits_somewhere():
+        if search.waits_for_links():
+            return InfoPending(len(search.nodes), wish.least + 1)
+        if wish.least > card.n_layers:
+            return TooFewLayers(card.model_id, card.n_layers, wish.least)
+        rejected = [_rejected(wish, search.room, ring) for ring in search.nearest(_MOST_REASONS)]
+        return DoesNotFit(card.model_id, card.storage_size.in_bytes, rejected, dropped)
+    if never is not None:
+        return never
+    sizes = [size for size in search.sizes if size > 1]
+    if wish.sharding == "Tensor" and not any(search.room.divides(size) for size in sizes):
+        return NotDivisible(card.model_id, sizes, tensor_obstacles(card, wish.shape, sizes[0]))
+    return NoRdma(max(2, wish.least))
 
 
-def _does_not_fit(wish: Wish, nodes: Sequence[Chosen]) -> DoesNotFit:
-    need = need_of(wish.card)
-    rejected = [
-        RejectedCycle(
-            (node.node_id,),
-            wish.sharding,
-            (ShortNode(node.node_id, need, usable_bytes(node.memory)),),
-        )
-        for node in nodes
-    ]
-    return DoesNotFit(wish.card.model_id, wish.card.storage_size.in_bytes, rejected)
+def _rejected(wish: Wish, room: Room, ring: Sequence[Candidate]) -> RejectedCycle:
+    """Those nodes of a set that are too small for the share they would get."""
+    # In proportion a set may fit while a whole layer too many is left for one of its nodes.
+    short = _too_small(room, ring, room.parts(ring)) or _too_small(
+        room, ring, room.layer_parts(ring)
+    )
+    return RejectedCycle(tuple(node.node_id for node in ring), wish.sharding, tuple(short))
+
+
+def _too_small(room: Room, ring: Sequence[Candidate], parts: Sequence[Fraction]) -> list[ShortNode]:
+    found = []
+    for node, part in zip(ring, parts, strict=True):
+        need, budget = room.need(part), room.budget(node.node_id)
+        if need.total_bytes >= budget.usable_bytes:
+            found.append(ShortNode(node.node_id, need, budget.usable_bytes, budget.pool))
+    return found

@@ -16,8 +16,12 @@ from skulkd.placement.memory import (
     kv_bytes_per_token,
     need_of,
     usable_bytes,
+    usable_vram_bytes,
+    working_set_bytes,
 )
-from skulkd.wire.cards import ModelCard
+from skulkd.placement.shape import ModelShape
+from skulkd.wire.cards import ModelCard, PlacementCardConfig
+from skulkd.wire.machine import AcceleratorMetrics
 from tests.placement.builders import GIB, a_card, memory_of
 
 
@@ -68,6 +72,42 @@ def test_the_largest_model_for_a_machine_matches_the_vectors(ram: int, largest: 
     assert not fits(need_of(a_card(largest + 0.01)), usable)
 
 
+def test_the_real_size_of_a_head_counts_when_it_is_known() -> None:
+    assert kv_bytes_per_token(a_card(), ModelShape(head_dimension=256)) == 262_144
+    shape = ModelShape(head_dimension=64)
+    assert need_of(a_card(4), shape=shape).kv_bytes == GIB // 2
+    share = Share(WHOLE, working_set_bytes(memory_of(16)))
+    assert context_token_limit(a_card(4), [share], shape) == 2 * 53_657 + 1
+
+
+@pytest.mark.parametrize(
+    ("vram", "gtt", "ram", "free", "gib"),
+    [(64, 124, 61, 59, 100.6), (48, 48, 128, 128, 43.2), (48, 0, 16, 1, 43.2)],
+    ids=["unified", "discrete", "no mapping"],
+)
+def test_usable_graphics_memory_matches_the_vectors(
+    vram: int, gtt: int, ram: int, free: int, gib: float
+) -> None:
+    card = AcceleratorMetrics(
+        vendor="amd", vram_total_bytes=vram * GIB, vram_used_bytes=0, gtt_total_bytes=gtt * GIB
+    )
+    usable = usable_vram_bytes(card, memory_of(ram, free))
+    assert usable is not None
+    assert usable / GIB == pytest.approx(gib, abs=0.05)
+
+
+def test_graphics_memory_that_is_used_or_shared_with_the_system_does_not_count() -> None:
+    used = AcceleratorMetrics(vendor="nvidia", vram_total_bytes=24 * GIB, vram_used_bytes=20 * GIB)
+    assert usable_vram_bytes(used, None) == 4 * GIB
+    apple = AcceleratorMetrics(vendor="apple", vram_total_bytes=24 * GIB)
+    assert usable_vram_bytes(apple, memory_of(24)) is None
+
+
+def test_the_card_may_bound_the_context() -> None:
+    card = a_card(4, placement=PlacementCardConfig(max_context_tokens=1000))
+    assert context_token_limit(card, [Share(WHOLE, working_set_bytes(memory_of(16)))]) == 1000
+
+
 def test_an_exact_fit_is_refused() -> None:
     need = need_of(a_card(4))
     assert not fits(need, need.total_bytes)
@@ -93,13 +133,16 @@ def test_an_exact_fit_is_refused() -> None:
 def test_the_context_ceiling_matches_the_vectors(
     card: ModelCard, ram: int, tokens: int | None
 ) -> None:
-    share = Share(WHOLE, memory_of(ram, free_gib=1))
+    share = Share(WHOLE, working_set_bytes(memory_of(ram, free_gib=1)))
     assert context_token_limit(card, [share]) == tokens
 
 
 def test_the_smallest_node_sets_the_context_ceiling() -> None:
     half = Fraction(1, 2)
-    shares = [Share(half, memory_of(16)), Share(half, memory_of(8))]
+    shares = [
+        Share(half, working_set_bytes(memory_of(16))),
+        Share(half, working_set_bytes(memory_of(8))),
+    ]
     assert context_token_limit(a_card(4), shares) == context_token_limit(a_card(4), shares[1:])
 
 
@@ -123,7 +166,7 @@ def test_a_larger_model_never_needs_less(one: float, other: float, part: Fractio
 @given(sizes, st.floats(min_value=1, max_value=1000), st.floats(min_value=1, max_value=1000))
 def test_more_memory_never_lowers_the_ceiling(gib: float, one: float, other: float) -> None:
     less, more = (
-        context_token_limit(a_card(gib), [Share(WHOLE, memory_of(ram))])
+        context_token_limit(a_card(gib), [Share(WHOLE, working_set_bytes(memory_of(ram)))])
         for ram in sorted((one, other))
     )
     assert less is not None

@@ -15,8 +15,10 @@ from uuid import uuid4
 import psutil
 
 from skulkd.cluster.replica import Replica
+from skulkd.placement.built import place
+from skulkd.placement.candidates import Candidate
 from skulkd.placement.fresh import make_fresh
-from skulkd.placement.planner import Candidate, Wish, place
+from skulkd.placement.wish import Wish
 from skulkd.runner.protocol import GenerationOptions, Output, PrefillProgress, RunnerOptions
 from skulkd.wire.base import Memory
 from skulkd.wire.cards import ModelCard

@@ -1,0 +1,163 @@
+"""Nodes as the planner sees them: their memory, and what speaks against using them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from skulkd.placement.links import Links, links_of
+from skulkd.placement.memory import usable_bytes, usable_vram_bytes, working_set_bytes
+from skulkd.placement.promises import promised_bytes
+from skulkd.wire.base import Memory
+from skulkd.wire.downloads import (
+    DownloadCompleted,
+    DownloadFailed,
+    DownloadOngoing,
+    DownloadPending,
+    DownloadProgress,
+)
+from skulkd.wire.ids import ModelId, NodeId
+from skulkd.wire.machine import AcceleratorMetrics, MemoryUsage
+from skulkd.wire.state import State
+
+RAM_POOL = "the lesser of available RAM and 75% of RAM"
+VRAM_POOL = "GPU VRAM"
+_NO_GPU = ("cpu", "metal")
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What a node may give a new model now, and at most."""
+
+    usable_bytes: int
+    ceiling_bytes: int
+    pool: str = RAM_POOL
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A node; memory is None until it was read, backends until it has told them."""
+
+    node_id: NodeId
+    memory: MemoryUsage | None
+    accelerator: AcceleratorMetrics | None = None
+    backends: frozenset[str] | None = None
+    participation: str = "full"
+    staged: float = 0.0
+    files_problem: str | None = None
+    draining: bool = False
+    promised_bytes: int = 0
+    """Given to instances that have not taken it yet."""
+    credit_bytes: int | None = None
+    """Free memory as it will be when instances that were just deleted are gone."""
+    rdma: bool = True
+
+    @property
+    def budget(self) -> Budget | None:
+        """None when the memory has not been read."""
+        if (vram := self._vram()) is not None:
+            return Budget(max(0, vram - self.promised_bytes), vram, VRAM_POOL)
+        if self.memory is None:
+            return None
+        now = usable_bytes(self.memory) - self.promised_bytes
+        if self.credit_bytes is not None:
+            now = max(now, usable_bytes(_with_available(self.memory, self.credit_bytes)))
+        return Budget(max(0, now), working_set_bytes(self.memory))
+
+    def _vram(self) -> int | None:
+        if self.accelerator is None or not any(map(_is_gpu_tag, self.backends or ())):
+            return None
+        return usable_vram_bytes(self.accelerator, self.memory)
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Everything the planner looks at."""
+
+    nodes: tuple[Candidate, ...]
+    links: Links = field(default_factory=Links)
+
+    @cached_property
+    def node_ids(self) -> frozenset[NodeId]:
+        return frozenset(node.node_id for node in self.nodes)
+
+    @cached_property
+    def leaves(self) -> frozenset[NodeId]:
+        """Nodes with at most one neighbour: using them leaves the others for larger models."""
+        count = dict.fromkeys(self.node_ids, 0)
+        for source, sink in self.links.ring:
+            if source in count and (sink, source) in self.links.ring:
+                count[source] += 1
+        return frozenset(node_id for node_id, found in count.items() if found <= 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """What is not in the state: nodes by id, all optional."""
+
+    draining: Collection[NodeId] = frozenset()
+    credits: Mapping[NodeId, int] = field(default_factory=dict)
+    files_problems: Mapping[NodeId, str] = field(default_factory=dict)
+    staged: Mapping[NodeId, float] = field(default_factory=dict)
+    backends: Mapping[NodeId, frozenset[str]] = field(default_factory=dict)
+    participation: Mapping[NodeId, str] = field(default_factory=dict)
+
+
+NOTHING_SPECIAL = Circumstances()
+
+
+def cluster_of(state: State, model_id: ModelId, around: Circumstances = NOTHING_SPECIAL) -> Cluster:
+    """The nodes and links of a merged state (with readings), for placing this model."""
+    promised = promised_bytes(state)
+    candidates = []
+    for node_id in state.topology.nodes:
+        system = state.node_system.get(node_id)
+        rdma = state.node_rdma_ctl.get(node_id)
+        staged = around.staged.get(node_id)
+        candidates.append(
+            Candidate(
+                node_id,
+                state.node_memory.get(node_id),
+                accelerator=None if system is None else system.accelerator,
+                backends=around.backends.get(node_id),
+                participation=around.participation.get(node_id, "full"),
+                staged=staged_part(state, node_id, model_id) if staged is None else staged,
+                files_problem=around.files_problems.get(node_id),
+                draining=node_id in around.draining,
+                promised_bytes=promised.get(node_id, 0),
+                credit_bytes=around.credits.get(node_id),
+                rdma=rdma is None or rdma.enabled,
+            )
+        )
+    return Cluster(tuple(candidates), links_of(state))
+
+
+def staged_part(state: State, node_id: NodeId, model_id: ModelId) -> float:
+    """How much of the model's files a node has, from 0 to 1."""
+    for progress in state.downloads.get(node_id, ()):
+        if progress.shard_metadata.model_card.model_id == model_id:
+            return _part_done(progress)
+    return 0.0
+
+
+def _part_done(progress: DownloadProgress) -> float:
+    match progress:
+        case DownloadCompleted():
+            return 1.0
+        case DownloadOngoing(download_progress=data):
+            return data.downloaded.in_bytes / max(1, data.total.in_bytes)
+        case DownloadPending(downloaded=downloaded, total=total):
+            return downloaded.in_bytes / max(1, total.in_bytes)
+        case DownloadFailed():
+            return 0.0
+
+
+def _with_available(memory: MemoryUsage, available: int) -> MemoryUsage:
+    capped = max(0, min(available, memory.ram_total.in_bytes))
+    return memory.model_copy(update={"ram_available": Memory.of(capped)})
+
+
+def _is_gpu_tag(tag: str) -> bool:
+    engine, _, compute = tag.partition("-")
+    return bool(engine and compute) and compute not in _NO_GPU

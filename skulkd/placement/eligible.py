@@ -1,0 +1,146 @@
+"""Which nodes may be used at all, and the real reason for each that may not. Pure.
+
+The order is the reference's: known nodes, exclusions, then what a node is and has. A refusal
+carries every node that was left out on the way, because the last reason alone misleads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from skulkd.placement.candidates import Candidate, Cluster
+from skulkd.placement.links import NO_LINK
+from skulkd.placement.refusals import (
+    AllDraining,
+    AllExcluded,
+    Dropped,
+    Ineligible,
+    InfoPending,
+    NoFiles,
+    NotServed,
+    RequiredMissing,
+    SingleNodeOnly,
+    TooFewNodes,
+    UnknownNode,
+)
+from skulkd.placement.rings import is_mesh, sparse_rings
+from skulkd.placement.wish import Wish
+from skulkd.wire.cards import ModelCard
+from skulkd.wire.ids import NodeId
+
+# Of a node that has not told its backends: every runner here computes with MLX.
+_OWN_BACKENDS = frozenset({"mlx"})
+_GIB = 1024**3
+
+
+@dataclass(frozen=True, slots=True)
+class Eligible:
+    """Nodes whose memory is known, those whose memory is not, and those that were left out."""
+
+    nodes: tuple[Candidate, ...]
+    unread: tuple[NodeId, ...]
+    dropped: tuple[Dropped, ...]
+
+
+def eligible(wish: Wish, cluster: Cluster) -> Eligible:
+    """The nodes that may be used, at least as many as were asked for. Raises Refusal."""
+    _check_known(wish, cluster)
+    sieve = _Sieve(cluster.nodes, wish.least)
+    sieve.drop(lambda node: _ruled_out(wish, node))
+    if sieve.exhausted or not has_ring(cluster, sieve.left, wish.least):
+        raise AllExcluded(wish.least, sorted(wish.excluded), sieve.dropped)
+    sieve.drop(lambda node: "is draining" if node.draining else None)
+    if sieve.exhausted:
+        raise AllDraining(wish.least, sieve.dropped)
+    sieve.drop(lambda node: why_ineligible(wish.card, node))
+    if sieve.exhausted:
+        raise Ineligible(wish.card.placement.compatible_backends, sieve.dropped)
+    if wish.single_node_only and wish.least > 1:
+        raise SingleNodeOnly(wish.card.model_id, wish.least)
+    if "TextGeneration" not in wish.card.tasks:
+        raise NotServed(wish.card.model_id, wish.card.tasks)
+    sieve.drop(lambda node: "has no files" if node.files_problem is not None else None)
+    if sieve.exhausted:
+        raise NoFiles(wish.card.model_id, _files_problem(cluster, wish), sieve.dropped)
+    if not wish.required <= {node.node_id for node in sieve.left}:
+        raise RequiredMissing(sorted(wish.required), sieve.dropped)
+    known = tuple(node for node in sieve.left if node.budget is not None)
+    unread = tuple(node.node_id for node in sieve.left if node.budget is None)
+    return Eligible(known, unread, tuple(sieve.dropped))
+
+
+def has_ring(cluster: Cluster, nodes: Sequence[Candidate], size: int) -> bool:
+    """Whether so many of the nodes, or more, are connected in a ring."""
+    if len(nodes) < size:
+        return False
+    if size <= 1:
+        return True
+    ids = [node.node_id for node in nodes]
+
+    def linked(one: NodeId, other: NodeId) -> bool:
+        return cluster.links.kind(one, other) < NO_LINK
+
+    return is_mesh(ids, linked) or any(len(ring) >= size for ring in sparse_rings(ids, linked))
+
+
+def node_backends(node: Candidate) -> frozenset[str]:
+    return _OWN_BACKENDS if node.backends is None else node.backends
+
+
+def why_ineligible(card: ModelCard, node: Candidate) -> str | None:
+    """None when the node takes part and can compute the model."""
+    if node.participation != "full":
+        return f"only takes part as {node.participation}"
+    if not node_backends(node) & set(card.placement.compatible_backends):
+        return f"has only {', '.join(sorted(node_backends(node))) or 'no backend'}"
+    least_gib, budget = card.placement.min_vram_gib, node.budget
+    if least_gib is not None and budget is not None and budget.ceiling_bytes < least_gib * _GIB:
+        return f"has {budget.ceiling_bytes / _GIB:.1f}GB for models, the card wants {least_gib:g}GB"
+    return None
+
+
+def _check_known(wish: Wish, cluster: Cluster) -> None:
+    known = cluster.node_ids
+    if len(known) < wish.least:
+        raise TooFewNodes(len(known), wish.least)
+    if missing := (wish.required | wish.only) - known:
+        raise UnknownNode(sorted(missing))
+    if not has_ring(cluster, cluster.nodes, wish.least):
+        raise InfoPending(len(known), wish.least)
+
+
+def _ruled_out(wish: Wish, node: Candidate) -> str | None:
+    if node.node_id in wish.excluded:
+        return "is excluded"
+    if wish.only and node.node_id not in wish.only:
+        return "is not among the nodes that were named"
+    return None
+
+
+def _files_problem(cluster: Cluster, wish: Wish) -> str:
+    problems = sorted({node.files_problem for node in cluster.nodes if node.files_problem})
+    return problems[0] if problems else f"{wish.card.model_id} has no files"
+
+
+class _Sieve:
+    """Nodes that are left, after each reason."""
+
+    def __init__(self, nodes: Sequence[Candidate], least: int) -> None:
+        self.left = list(nodes)
+        self.dropped: list[Dropped] = []
+        self._least = least
+
+    @property
+    def exhausted(self) -> bool:
+        return len(self.left) < self._least
+
+    def drop(self, reason_of: Callable[[Candidate], str | None]) -> None:
+        kept = []
+        for node in self.left:
+            reason = reason_of(node)
+            if reason is None:
+                kept.append(node)
+            else:
+                self.dropped.append(Dropped(node.node_id, reason))
+        self.left = kept
