@@ -22,6 +22,8 @@ EXAMPLES = """Examples:
 
   skulkd run --listen 0.0.0.0:52415 --name kite1
 
+  skulkd run --peer 192.168.1.6:52416
+
   skulkd run --listen 127.0.0.1:0 --config ./skulk.yaml -v"""
 
 app = typer.Typer(
@@ -53,7 +55,7 @@ def main(
 
 
 @app.command("run", epilog=EXAMPLES)
-def run_command(
+def run_command(  # noqa: PLR0913, PLR0917 - one parameter for each flag
     listen: Annotated[
         str | None,
         typer.Option(metavar="HOST:PORT", help="Where the API listens; port 0: any free one."),
@@ -65,6 +67,17 @@ def run_command(
     name: Annotated[
         str | None, typer.Option(help="Name of this node; default: the host name.")
     ] = None,
+    fabric_listen: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Where other nodes reach this one; port 0: any."),
+    ] = None,
+    peer: Annotated[
+        list[str] | None,
+        typer.Option(metavar="HOST:PORT", help="A node to join; may be given several times."),
+    ] = None,
+    no_worker: Annotated[
+        bool, typer.Option("--no-worker", help="Take part in the cluster, run no models.")
+    ] = False,
     config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Settings file to use.")
     ] = None,
@@ -84,7 +97,13 @@ def run_command(
     from skulkd.node import Options, StartError, run_daemon
 
     options = Options(
-        flags={"api.listen": listen, "node.name": name},
+        flags={
+            "api.listen": listen,
+            "node.name": name,
+            "cluster.listen": fabric_listen,
+            "cluster.peers": peer or None,
+        },
+        worker=not no_worker,
         config_file=config,
         api_port=api_port,
         log_level=logging.DEBUG if verbose else logging.WARNING if quiet else logging.INFO,

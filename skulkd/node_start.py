@@ -44,6 +44,7 @@ class Options:
     config_file: Path | None = None
     api_port: int | None = None
     log_level: int = logging.INFO
+    worker: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,8 @@ ENVIRONMENT: Mapping[str, str] = {
     "SKULK_NODE_NAME": "node.name",
     "SKULK_CLUSTER_SECRET": "cluster.secret",
     "SKULK_LIBP2P_NAMESPACE": "cluster.namespace",
+    "SKULK_FABRIC_LISTEN": "cluster.listen",
+    "SKULK_BOOTSTRAP_PEERS": "cluster.peers",
     "SKULK_KV_CACHE_BACKEND": "inference.kv_cache_backend",
     "SKULK_MAX_CONCURRENT_REQUESTS": "runtime.max_concurrent_requests",
     "SKULK_MAX_TOKENS": "runtime.max_output_tokens",
@@ -28,7 +30,12 @@ ENVIRONMENT: Mapping[str, str] = {
 }
 """Variable to key; of two for one key the later counts. One that is set but empty is not set."""
 
-FLAGS: Mapping[str, str] = {"api.listen": "--listen", "node.name": "--name"}
+FLAGS: Mapping[str, str] = {
+    "api.listen": "--listen",
+    "node.name": "--name",
+    "cluster.listen": "--fabric-listen",
+    "cluster.peers": "--peer",
+}
 """Key to flag, for messages; a key that is not here is called by its own name."""
 
 

@@ -100,6 +100,19 @@ def _listen(value: str) -> str:
     return value
 
 
+_MULTIADDR = re.compile(r"/(?:ip4|ip6|dns|dns4|dns6)/([^/]+)/tcp/(\d{1,5})(?:/p2p/[^/]+)?")
+
+
+def _peer(value: str) -> str:
+    # The reference writes peers as multiaddrs; both spellings mean the same.
+    if (match := _MULTIADDR.fullmatch(value)) is not None:
+        host = f"[{match[1]}]" if ":" in match[1] else match[1]
+        value = f"{host}:{match[2]}"
+    if parse_listen(value)[1] == 0:
+        raise ValueError("must end in the port of a peer, for example 192.168.1.6:52416")
+    return value
+
+
 def _origin(value: str) -> str:
     if value == "*":
         raise ValueError("must name each origin; * would let any web page use this node")
@@ -160,6 +173,7 @@ Name = Annotated[FilledText, AfterValidator(_no_slashes)]
 Secret = Annotated[FilledText, AfterValidator(_header_safe)]
 ClusterSecretText = Annotated[FilledText, AfterValidator(check_secret)]
 Listen = Annotated[FilledText, AfterValidator(_listen)]
+Peer = Annotated[FilledText, AfterValidator(_peer)]
 WebOrigin = Annotated[FilledText, AfterValidator(_origin)]
 Blas = Annotated[FilledText, BeforeValidator(_false_is_off), AfterValidator(_blas)]
 HttpUrl = Annotated[Text, AfterValidator(_http_url)]
@@ -192,6 +206,14 @@ class ApiSection(ConfigSection):
     max_body_mib: int = Field(default=8, ge=1, le=1024, description="Largest request body, in MiB")
 
 
+class TlsSection(ConfigSection):
+    """Both sides of every link show a certificate that this authority signed."""
+
+    certificate: FilledText = Field(description="PEM file of this node's certificate")
+    key: FilledText = Field(description="PEM file of this node's private key")
+    authority: FilledText = Field(description="PEM file of the authority that signed all nodes'")
+
+
 class ClusterSection(ConfigSection):
     secret: ClusterSecretText | None = Field(
         default=None, repr=False, description="Cluster secret; null = the file made on first start"
@@ -199,6 +221,18 @@ class ClusterSection(ConfigSection):
     namespace: Name | None = Field(
         default=None, description="Only nodes with the same namespace meet"
     )
+    listen: Listen | None = Field(
+        default=None,
+        description="HOST:PORT for other nodes; null = port 52416 of the API's host; port 0 = any",
+    )
+    peers: list[Peer] = Field(default=[], description="HOST:PORT of nodes to call at start")
+    multicast: bool = Field(
+        default=True, description="Find nodes on the local network; never on loopback"
+    )
+    on_node_loss: Literal["replace", "delete"] = Field(
+        default="replace", description="What happens to an instance that lost a node"
+    )
+    tls: TlsSection | None = Field(default=None, description="Encrypt links between nodes")
 
 
 class DownloadSection(ConfigSection):

@@ -237,6 +237,10 @@ def test_defaults_are_those_of_the_contract() -> None:
         "api.max_body_mib": 8,
         "cluster.secret": None,
         "cluster.namespace": None,
+        "cluster.listen": None,
+        "cluster.peers": [],
+        "cluster.multicast": True,
+        "cluster.on_node_loss": "replace",
         "model_store.enabled": True,
         "model_store.store_http_host": None,
         "model_store.store_port": 58080,
@@ -265,7 +269,8 @@ def test_defaults_are_those_of_the_contract() -> None:
         "hf_token": None,
     }
     required = {key.name for key in schema_keys() if key.required}
-    assert required == {"model_store.store_host", "model_store.store_path"}
+    tls = {f"cluster.tls.{name}" for name in ("certificate", "key", "authority")}
+    assert required == {"model_store.store_host", "model_store.store_path", *tls}
 
 
 def test_every_key_has_a_description_and_is_found_again() -> None:
@@ -319,3 +324,23 @@ def test_any_data_is_a_config_or_problems_of_one_line(raw: dict[str, Any]) -> No
             line = problem.render()
             assert line.isprintable()
             assert len(line) < 600
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("192.168.1.6:52416", "192.168.1.6:52416"),
+        ("kite1.lan:7", "kite1.lan:7"),
+        ("[fe80::1]:52416", "[fe80::1]:52416"),
+        ("/ip4/192.168.1.6/tcp/52416", "192.168.1.6:52416"),
+        ("/ip6/fe80::1/tcp/52416/p2p/12D3Koo", "[fe80::1]:52416"),
+    ],
+)
+def test_peers_may_be_written_in_both_ways(text: str, meant: str) -> None:
+    assert SkulkConfig.model_validate({"cluster": {"peers": [text]}}).cluster.peers == [meant]
+
+
+@pytest.mark.parametrize("text", ["kite1", "kite1:0", ":52416", "/ip4/1.2.3.4/udp/9"])
+def test_a_peer_needs_host_and_port(text: str) -> None:
+    with pytest.raises(ValueError, match="must"):
+        SkulkConfig.model_validate({"cluster": {"peers": [text]}})

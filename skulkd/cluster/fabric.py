@@ -1,0 +1,348 @@
+"""The fabric between daemons: the only module that imports zenoh.
+
+It moves sealed bytes: to one node (reliable, in order), to all (in order, dropped for a node that
+does not keep up), and it says who appeared and who vanished. What the bytes mean is decided above.
+
+Zenoh calls back on its own threads. They only put into a bounded inbox and wake the event loop.
+Sending to one node may block while that node is slow, so each node has an outbox with a thread of
+its own; sending to all never blocks and is done where it is asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import zenoh
+
+from skulkd.cluster.outbox import Outbox
+from skulkd.cluster.sealing import Seal
+from skulkd.settings.files import make_private_dir, write_atomic
+from skulkd.wire.ids import NodeId
+
+LEASE_MS = 2800
+KEEP_ALIVES = 6
+INBOX_FRAMES = 16_384
+INTRODUCTION_S = 2.0
+_USER = "skulk"
+
+Plane = Literal["beat", "all", "readings"]
+_PRIORITY = {
+    "beat": zenoh.Priority.REAL_TIME,
+    "all": zenoh.Priority.INTERACTIVE_HIGH,
+    "readings": zenoh.Priority.BACKGROUND,
+}
+
+log = logging.getLogger(__name__)
+
+
+class FabricError(Exception):
+    """The fabric cannot be opened; `str()` says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """Certificate and key of this node, and the authority that signed those of all nodes."""
+
+    certificate: Path
+    key: Path
+    authority: Path
+
+
+@dataclass(frozen=True, slots=True)
+class FabricPlan:
+    """What is fixed before the fabric is opened. `listen` is HOST:PORT with a real port."""
+
+    node_id: NodeId
+    secret: str = field(repr=False)
+    namespace: str
+    listen: str
+    home: Path
+    """Where the password file is kept, private to this user."""
+    peers: Sequence[str] = ()
+    multicast: bool = False
+    tls: TlsFiles | None = None
+
+
+class Sink(Protocol):
+    """Gets everything on the event loop's thread, in the order in which it came."""
+
+    def appeared(self, node: NodeId) -> None: ...
+
+    def vanished(self, node: NodeId) -> None: ...
+
+    def received(self, node: NodeId, plane: str, body: bytes) -> None:
+        """`plane` is "one" for a frame to this node alone."""
+        ...
+
+
+@dataclass(slots=True)
+class Traffic:
+    """Counted since the start."""
+
+    frames_in: int = 0
+    bytes_in: int = 0
+    frames_out: int = 0
+    bytes_out: int = 0
+    dropped: int = 0
+    forged: int = 0
+
+
+class Fabric:
+    """One Zenoh session, open from `open` to `close`."""
+
+    def __init__(self, plan: FabricPlan, sink: Sink) -> None:
+        self.plan = plan
+        self.traffic = Traffic()
+        self._seal = Seal(plan.secret, plan.namespace)
+        self._root = f"skulk/{self._seal.realm}"
+        self._sink = sink
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._session: zenoh.Session | None = None
+        self._declared: list[Any] = []
+        self._inbox: deque[tuple[str, NodeId, bytes]] = deque()
+        self._woken = False
+        self._lock = threading.Lock()
+        self._outboxes: dict[NodeId, Outbox] = {}
+
+    def open(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Blocking; call it in a thread. Raises FabricError, also when the port is taken."""
+        self._loop = loop
+        try:
+            session = zenoh.open(self._config())
+        except zenoh.ZError as error:
+            raise FabricError(_reason(error)) from error
+        self._session = session
+        me = self.plan.node_id
+        self._declared = [
+            session.declare_subscriber(f"{self._root}/one/{me}/*", self._on_one),
+            session.declare_subscriber(f"{self._root}/*/all/*", self._on_all),
+            session.liveliness().declare_subscriber(
+                f"{self._root}/alive/*", self._on_alive, history=True
+            ),
+            session.liveliness().declare_token(f"{self._root}/alive/{me}"),
+        ]
+
+    def close(self) -> None:
+        """Blocking; call it in a thread. Others see this node vanish."""
+        for outbox in list(self._outboxes.values()):
+            outbox.close()
+        session, self._session = self._session, None
+        if session is not None:
+            with contextlib.suppress(zenoh.ZError):
+                session.close()  # type: ignore[no-untyped-call]
+
+    def send(self, node: NodeId, body: bytes) -> bool:
+        """To one node, reliable and in order; False when its outbox is full."""
+        outbox = self._outboxes.get(node)
+        if outbox is None:
+            outbox = self._outboxes[node] = Outbox(node, self._put_one)
+        if outbox.put(body):
+            return True
+        self.traffic.dropped += 1
+        return False
+
+    def publish(self, plane: Plane, body: bytes) -> None:
+        """To every other node; never blocks."""
+        session = self._session
+        if session is None:
+            return
+        key = f"{self._root}/{plane}/all/{self.plan.node_id}"
+        self._count_out(body)
+        with contextlib.suppress(zenoh.ZError):
+            session.put(
+                key,
+                self._seal.close(key, body),
+                congestion_control=zenoh.CongestionControl.DROP,
+                priority=_PRIORITY[plane],
+                express=plane == "beat",
+            )
+
+    def forget(self, node: NodeId) -> None:
+        """The node is gone; what was still to be sent to it is dropped."""
+        outbox = self._outboxes.pop(node, None)
+        if outbox is not None:
+            outbox.close()
+
+    def linked(self) -> list[str]:
+        """Addresses at the far end of every link."""
+        session = self._session
+        if session is None:
+            return []
+        with contextlib.suppress(zenoh.ZError):
+            return [str(link.dst).partition("/")[2] for link in session.info.links()]
+        return []
+
+    def introduce(self, addresses: Sequence[str]) -> None:
+        """Dial nodes that were lost. Blocking; call it in a thread.
+
+        A running session cannot be told to dial, and gossip dials a node only once. A short-lived
+        session that links to both sides makes gossip tell each of the other again.
+        """
+        config = self._config(listen=(), connect=(self._own_address(), *addresses))
+        _insert(config, "scouting/gossip/autoconnect", {"router": [], "peer": []})
+        _insert(config, "scouting/multicast/enabled", False)
+        try:
+            with zenoh.open(config):
+                time.sleep(INTRODUCTION_S)
+        except zenoh.ZError as error:
+            log.debug("introducing %s failed: %s", ", ".join(addresses), _reason(error))
+
+    def _own_address(self) -> str:
+        host, _, port = self.plan.listen.rpartition(":")
+        everywhere = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - compared, not bound
+        return f"{everywhere.get(host, host)}:{port}"
+
+    def _put_one(self, node: NodeId, body: bytes) -> None:
+        session = self._session
+        if session is None:
+            return
+        key = f"{self._root}/one/{node}/{self.plan.node_id}"
+        self._count_out(body)
+        with contextlib.suppress(zenoh.ZError):
+            session.put(
+                key,
+                self._seal.close(key, body),
+                congestion_control=zenoh.CongestionControl.BLOCK,
+                priority=zenoh.Priority.DATA,
+                express=True,
+            )
+
+    def _count_out(self, body: bytes) -> None:
+        self.traffic.frames_out += 1
+        self.traffic.bytes_out += len(body)
+
+    # The following run on Zenoh's threads.
+
+    def _on_one(self, sample: zenoh.Sample) -> None:
+        key = str(sample.key_expr)
+        self._hand_over("one", NodeId(key.rpartition("/")[2]), key, sample)
+
+    def _on_all(self, sample: zenoh.Sample) -> None:
+        key = str(sample.key_expr)
+        parts = key.split("/")
+        if parts[-1] != self.plan.node_id:
+            self._hand_over(parts[-3], NodeId(parts[-1]), key, sample)
+
+    def _on_alive(self, sample: zenoh.Sample) -> None:
+        node = NodeId(str(sample.key_expr).rpartition("/")[2])
+        if node != self.plan.node_id:
+            kind = "appeared" if sample.kind == zenoh.SampleKind.PUT else "vanished"
+            self._enqueue(kind, node, b"", force=True)
+
+    def _hand_over(self, plane: str, node: NodeId, key: str, sample: zenoh.Sample) -> None:
+        body = self._seal.open(key, sample.payload.to_bytes())
+        if body is None:
+            self.traffic.forged += 1
+            return
+        self._enqueue(plane, node, body)
+
+    def _enqueue(self, plane: str, node: NodeId, body: bytes, *, force: bool = False) -> None:
+        with self._lock:
+            if len(self._inbox) >= INBOX_FRAMES and not force:
+                self.traffic.dropped += 1
+                return
+            self._inbox.append((plane, node, body))
+            wake, self._woken = not self._woken, True
+        if wake and self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended; nobody listens any more
+                self._loop.call_soon_threadsafe(self._drain)
+
+    def _drain(self) -> None:
+        """On the event loop: hand over what is there, a part at a time."""
+        deliver: dict[str, Callable[[NodeId], None]] = {
+            "appeared": self._sink.appeared,
+            "vanished": self._sink.vanished,
+        }
+        for _ in range(256):
+            with self._lock:
+                if not self._inbox:
+                    self._woken = False
+                    return
+                plane, node, body = self._inbox.popleft()
+            if plane in deliver:
+                deliver[plane](node)
+                continue
+            self.traffic.frames_in += 1
+            self.traffic.bytes_in += len(body)
+            self._sink.received(node, plane, body)
+        if self._loop is not None:
+            self._loop.call_soon(self._drain)
+
+    def _config(
+        self, listen: Sequence[str] | None = None, connect: Sequence[str] | None = None
+    ) -> zenoh.Config:
+        plan = self.plan
+        scheme = "tls" if plan.tls else "tcp"
+        listens = (plan.listen,) if listen is None else listen
+        connects = plan.peers if connect is None else connect
+        values = {
+            "mode": "peer",
+            "scouting/multicast/enabled": plan.multicast,
+            "scouting/gossip/enabled": True,
+            "scouting/delay": 0,
+            "listen/endpoints": [f"{scheme}/{where}" for where in listens],
+            "connect/endpoints": [f"{scheme}/{where}" for where in connects],
+            "connect/timeout_ms": -1,
+            "connect/exit_on_failure": False,
+            "connect/retry": {
+                "period_init_ms": 250,
+                "period_max_ms": 2000,
+                "period_increase_factor": 2,
+            },
+            "open/return_conditions": {"connect_scouted": False, "declares": False},
+            "transport/shared_memory/enabled": False,
+            "transport/link/tx/lease": LEASE_MS,
+            "transport/link/tx/keep_alive": KEEP_ALIVES,
+            "transport/link/tx/queue/size/data": 16,
+            "transport/link/tx/queue/size/interactive_high": 16,
+            "transport/auth/usrpwd": {
+                "user": _USER,
+                "password": self._seal.password,
+                "dictionary_file": str(self._dictionary()),
+            },
+        }
+        if plan.tls:
+            values["transport/link/tls"] = _tls(plan.tls)
+        config = zenoh.Config()
+        for key, value in values.items():
+            _insert(config, key, value)
+        return config
+
+    def _dictionary(self) -> Path:
+        """Whom this node lets in, as Zenoh wants it: a file that only this user can read."""
+        make_private_dir(self.plan.home)
+        file = self.plan.home / f"peers-{self._seal.realm}"
+        write_atomic(file, f"{_USER}:{self._seal.password}\n".encode(), mode=0o600)
+        return file
+
+
+def _insert(config: zenoh.Config, key: str, value: object) -> None:
+    config.insert_json5(key, json.dumps(value))
+
+
+def _tls(files: TlsFiles) -> dict[str, object]:
+    """Both sides show a certificate of the same authority."""
+    return {
+        "root_ca_certificate": str(files.authority),
+        "listen_certificate": str(files.certificate),
+        "listen_private_key": str(files.key),
+        "connect_certificate": str(files.certificate),
+        "connect_private_key": str(files.key),
+        "enable_mtls": True,
+        "verify_name_on_connect": False,
+    }
+
+
+def _reason(error: Exception) -> str:
+    """Zenoh's message without where in its source it was written."""
+    return str(error).partition(" at /")[0]

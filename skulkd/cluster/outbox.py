@@ -1,0 +1,63 @@
+"""What is to be sent to one node: a bounded queue with a thread that may block on it.
+
+A node that is slow or frozen holds up its own thread and nobody else's.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+
+from skulkd.wire.ids import NodeId
+
+MAX_BYTES = 64 * 1024 * 1024
+IDLE_S = 20.0
+
+
+class Outbox:
+    """Keeps the order; the thread lives only while there is something to do."""
+
+    def __init__(self, node: NodeId, send: Callable[[NodeId, bytes], None]) -> None:
+        self._node = node
+        self._send = send
+        self._waiting: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._bytes = 0
+        self._running = False
+        self._closed = False
+
+    def put(self, body: bytes) -> bool:
+        """Never blocks; False when too much waits already, or the node is gone."""
+        with self._lock:
+            if self._closed or (self._bytes and self._bytes + len(body) > MAX_BYTES):
+                return False
+            self._bytes += len(body)
+            self._waiting.put(body)
+            start, self._running = not self._running, True
+        if start:
+            name = f"to {self._node}"
+            threading.Thread(target=self._work, name=name, daemon=True).start()
+        return True
+
+    def close(self) -> None:
+        """What waits is dropped."""
+        with self._lock:
+            self._closed = True
+            self._waiting.put(None)
+
+    def _work(self) -> None:
+        while True:
+            try:
+                body = self._waiting.get(timeout=IDLE_S)
+            except queue.Empty:
+                with self._lock:
+                    if self._waiting.empty():
+                        self._running = False
+                        return
+                continue
+            if body is None or self._closed:
+                return
+            self._send(self._node, body)
+            with self._lock:
+                self._bytes -= len(body)

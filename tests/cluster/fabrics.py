@@ -1,0 +1,99 @@
+"""Real fabrics on loopback inside one test: every node has its own session."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from skulkd.cluster.fabric import Fabric, FabricPlan, TlsFiles
+from skulkd.cluster.fabric_peers import FabricPeers
+from skulkd.cluster.frames import decode
+from skulkd.peers import Peer
+from skulkd.wire.ids import NodeId
+
+SECRET = "a secret of the tests"
+DEADLINE_S = 60.0
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+        return port
+
+
+class Node:
+    """A fabric with peers on it; membership is simply who appeared."""
+
+    def __init__(self, name: str, home: Path, **plan: object) -> None:
+        self.node_id = NodeId(f"node-{name}")
+        self.port = free_port()
+        self.here: dict[NodeId, Peer] = {}
+        self.heard: list[tuple[NodeId, str, bytes]] = []
+        self.changed = asyncio.Event()
+        fields: dict[str, object] = {
+            "node_id": self.node_id,
+            "secret": SECRET,
+            "namespace": "tests",
+            "listen": f"127.0.0.1:{self.port}",
+            "home": home / name,
+            **plan,
+        }
+        self.fabric = Fabric(FabricPlan(**fields), self)  # type: ignore[arg-type]
+        self.peers = FabricPeers(self.node_id, lambda: list(self.here.values()), self.fabric.send)
+
+    def appeared(self, node: NodeId) -> None:
+        self.here[node] = Peer(node, str(node))
+        self._tell()
+
+    def vanished(self, node: NodeId) -> None:
+        self.here.pop(node, None)
+        self.peers.lost(node)
+        self.fabric.forget(node)
+        self._tell()
+
+    def received(self, node: NodeId, plane: str, body: bytes) -> None:
+        if plane == "one":
+            kind, head, rest = decode(body)
+            if self.peers.received(node, kind, head, rest):
+                return
+        self.heard.append((node, plane, body))
+        self._tell()
+
+    async def until(self, condition: object) -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            while not condition():  # type: ignore[operator]
+                changed = self.changed
+                await changed.wait()
+
+    async def sees(self, *nodes: Node) -> None:
+        await self.until(lambda: {node.node_id for node in nodes} <= self.here.keys())
+
+    def _tell(self) -> None:
+        changed, self.changed = self.changed, asyncio.Event()
+        changed.set()
+
+
+@contextlib.asynccontextmanager
+async def fabrics(home: Path, *names: str, **plan: object) -> AsyncIterator[list[Node]]:
+    """Nodes that know the first one's address and find the rest by themselves."""
+    nodes: list[Node] = []
+    loop = asyncio.get_running_loop()
+    try:
+        for name in names:
+            peers = [f"127.0.0.1:{nodes[0].port}"] if nodes else []
+            node = Node(name, home, **{"peers": peers, **plan})
+            nodes.append(node)
+            await asyncio.to_thread(node.fabric.open, loop)
+        yield nodes
+    finally:
+        for node in nodes:
+            await node.peers.stop()
+            await asyncio.to_thread(node.fabric.close)
+
+
+def tls_files(home: Path, name: str) -> TlsFiles:
+    return TlsFiles(home / f"{name}.pem", home / f"{name}.key", home / "ca.pem")

@@ -1,0 +1,188 @@
+"""The fabric between real sessions on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import stat
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from skulkd.peers import PeerGone, PeerRefused, PeerSilent
+from skulkd.wire.ids import NodeId
+from tests.cluster.fabrics import DEADLINE_S, Node, fabrics
+
+
+async def echo(asker: NodeId, body: bytes) -> bytes:
+    return asker.encode() + b":" + body
+
+
+async def count_up(_asker: NodeId, body: bytes) -> AsyncIterator[bytes]:
+    for number in range(int(body)):
+        yield b"%d" % number
+
+
+async def test_nodes_that_know_one_address_all_find_each_other(tmp_path: Path) -> None:
+    async with fabrics(tmp_path, "a", "b", "c") as (a, b, c):
+        await a.sees(b, c)
+        await b.sees(a, c)
+        await c.sees(a, b)
+
+
+async def test_questions_are_answered_refused_or_time_out(tmp_path: Path) -> None:
+    async def refuse(_asker: NodeId, _body: bytes) -> bytes:
+        raise PeerRefused(b.node_id, "too_big", "it does not fit", b'{"short": 3}')
+
+    async def never(_asker: NodeId, _body: bytes) -> bytes:
+        await asyncio.Event().wait()
+        return b""
+
+    async def broken(_asker: NodeId, _body: bytes) -> bytes:
+        raise KeyError("oops")
+
+    async with fabrics(tmp_path, "a", "b") as (a, b):
+        await a.sees(b)
+        await b.sees(a)
+        for method, answer in [("echo", echo), ("no", refuse), ("never", never), ("bad", broken)]:
+            b.peers.serve(f"test.{method}", answer)
+        assert await a.peers.ask(b.node_id, "test.echo", b"hi", deadline_s=60) == b"node-a:hi"
+        big = bytes(16 * 1024 * 1024)
+        assert len(await a.peers.ask(b.node_id, "test.echo", big, deadline_s=60)) > len(big)
+        with pytest.raises(PeerRefused, match="it does not fit") as refused:
+            await a.peers.ask(b.node_id, "test.no", b"", deadline_s=60)
+        assert (refused.value.kind, refused.value.data) == ("too_big", b'{"short": 3}')
+        with pytest.raises(PeerRefused) as failed:
+            await a.peers.ask(b.node_id, "test.bad", b"", deadline_s=60)
+        assert failed.value.kind == "internal_error"
+        with pytest.raises(PeerRefused) as unknown:
+            await a.peers.ask(b.node_id, "test.none", b"", deadline_s=60)
+        assert unknown.value.kind == "unknown_method"
+        with pytest.raises(PeerSilent):
+            await a.peers.ask(b.node_id, "test.never", b"", deadline_s=0.05)
+        with pytest.raises(PeerGone):
+            await a.peers.ask(NodeId("node-x"), "test.echo", b"", deadline_s=60)
+
+
+async def test_a_stream_keeps_order_and_waits_for_a_slow_reader(tmp_path: Path) -> None:
+    produced = 0
+
+    async def large(_asker: NodeId, _body: bytes) -> AsyncIterator[bytes]:
+        nonlocal produced
+        for number in range(200):
+            produced += 1
+            yield number.to_bytes(2, "big") * 32_768
+
+    async with fabrics(tmp_path, "a", "b") as (a, b):
+        await a.sees(b)
+        await b.sees(a)
+        b.peers.serve_stream("test.count", count_up)
+        pieces = a.peers.stream(b.node_id, "test.count", b"5000", deadline_s=60)
+        assert [int(piece) async for piece in pieces] == list(range(5000))
+        b.peers.serve_stream("test.large", large)
+        slow = a.peers.stream(b.node_id, "test.large", b"", deadline_s=60)
+        await anext(slow)
+        assert produced < 100
+        assert len([piece async for piece in slow]) == 199
+
+
+async def test_closing_a_stream_ends_its_feed_on_the_other_node(tmp_path: Path) -> None:
+    ended = asyncio.Event()
+
+    async def endless(_asker: NodeId, _body: bytes) -> AsyncIterator[bytes]:
+        try:
+            while True:
+                yield b"x" * 1000
+        finally:
+            ended.set()
+
+    async with fabrics(tmp_path, "a", "b") as (a, b):
+        await a.sees(b)
+        await b.sees(a)
+        b.peers.serve_stream("test.endless", endless)
+        pieces = a.peers.stream(b.node_id, "test.endless", b"", deadline_s=60)
+        assert await anext(pieces)
+        await pieces.aclose()
+        async with asyncio.timeout(DEADLINE_S):
+            await ended.wait()
+
+
+async def test_a_node_that_goes_ends_every_wait_for_it(tmp_path: Path) -> None:
+    began = asyncio.Event()
+
+    async def hang(_asker: NodeId, _body: bytes) -> bytes:
+        began.set()
+        await asyncio.Event().wait()
+        return b""
+
+    async def one(_asker: NodeId, _body: bytes) -> AsyncIterator[bytes]:
+        yield b"first"
+        await asyncio.Event().wait()
+
+    async with fabrics(tmp_path, "a", "b") as (a, b):
+        await a.sees(b)
+        await b.sees(a)
+        b.peers.serve("test.hang", hang)
+        b.peers.serve_stream("test.one", one)
+        waiting = asyncio.create_task(a.peers.ask(b.node_id, "test.hang", b"", deadline_s=600))
+        pieces = a.peers.stream(b.node_id, "test.one", b"", deadline_s=600)
+        assert await anext(pieces) == b"first"
+        await began.wait()
+        await asyncio.to_thread(b.fabric.close)
+        async with asyncio.timeout(DEADLINE_S):
+            with pytest.raises(PeerGone, match="node-b was lost"):
+                await waiting
+            with pytest.raises(PeerGone):
+                await anext(pieces)
+
+
+async def test_what_is_published_reaches_all_others_in_order(tmp_path: Path) -> None:
+    async with fabrics(tmp_path, "a", "b", "c") as (a, b, c):
+        for node in (a, b, c):
+            await node.sees(*({a, b, c} - {node}))
+        for number in range(100):
+            a.fabric.publish("all", b"%d" % number)
+        for node in (b, c):
+            await node.until(lambda node=node: len(node.heard) >= 100)
+            assert [int(body) for _, plane, body in node.heard] == list(range(100))
+        assert not a.heard
+
+
+@pytest.mark.parametrize(
+    "other", [{"secret": "another secret altogether"}, {"namespace": "elsewhere"}]
+)
+async def test_another_secret_or_namespace_sees_nothing(tmp_path: Path, other: object) -> None:
+    async with fabrics(tmp_path, "a", "b") as (a, b):
+        await a.sees(b)
+        stranger = Node("x", tmp_path, peers=[f"127.0.0.1:{a.port}"], **other)  # type: ignore[arg-type]
+        await asyncio.to_thread(stranger.fabric.open, asyncio.get_running_loop())
+        try:
+            # A third friend that joins later is seen; by then the stranger would have been, too.
+            friend = Node("c", tmp_path, peers=[f"127.0.0.1:{a.port}"])
+            await asyncio.to_thread(friend.fabric.open, asyncio.get_running_loop())
+            try:
+                await a.sees(friend)
+                await friend.sees(a, b)
+                assert stranger.node_id not in a.here.keys() | b.here.keys() | friend.here.keys()
+                assert not stranger.here
+                assert not stranger.fabric.linked()
+            finally:
+                await asyncio.to_thread(friend.fabric.close)
+        finally:
+            await asyncio.to_thread(stranger.fabric.close)
+
+
+async def test_nodes_that_lost_each_other_can_be_introduced(tmp_path: Path) -> None:
+    async with fabrics(tmp_path, "a") as (a,), fabrics(tmp_path, "b") as (b,):
+        assert not a.here
+        await asyncio.to_thread(a.fabric.introduce, [f"127.0.0.1:{b.port}"])
+        await a.sees(b)
+        await b.sees(a)
+
+
+async def test_the_password_file_is_private_and_is_not_the_secret(tmp_path: Path) -> None:
+    async with fabrics(tmp_path, "a") as (a,):
+        files = [path for path in (tmp_path / "a").iterdir() if path.is_file()]
+        assert [stat.S_IMODE(path.stat().st_mode) for path in files] == [0o600]
+        assert a.fabric.plan.secret not in files[0].read_text()
+        assert a.fabric.plan.secret not in repr(a.fabric.plan)
