@@ -41,6 +41,7 @@ class Facts:
     silent: Mapping[str, str] = field(default_factory=dict)
     lacks: frozenset[str] = frozenset()
     not_ready: str | None = None
+    session: Document | None = None
     warnings: Mapping[str, Sequence[str]] | None = None
     config_problems: Sequence[str] | None = None
     clock_offset_s: float | None = None
@@ -94,6 +95,24 @@ def cluster_size(facts: Facts) -> Iterator[Finding]:
         yield Finding("fail", "the daemon knows no node, not even itself", "read its log")
     else:
         yield Finding("ok", shown)
+
+
+def master(facts: Facts) -> Iterator[Finding]:
+    """One master, and every node follows it."""
+    if "/v1/cluster" in facts.lacks:
+        yield Finding("skip", "this server has no /v1/cluster")
+        return
+    own = text(facts.session, "id")
+    if own is None:
+        yield Finding("fail", "the node that answers has no master", "skulkctl nodes --watch")
+    masters = [str(node["name"]) for node in facts.nodes if node["role"] == "master"]
+    for node in facts.nodes:
+        if own and node["session"] and node["session"] != own:
+            message = f"{node['name']} follows session {node['session']}, not {own}"
+            yield Finding("fail", message, "check the network between the nodes")
+    if own and masters:
+        age_s = number(facts.session, "ageSeconds") or 0.0
+        yield Finding("ok", f"{masters[0]} leads, for {age_text(age_s)}")
 
 
 def answers(facts: Facts) -> Iterator[Finding]:
@@ -181,6 +200,11 @@ def clock(facts: Facts) -> Iterator[Finding]:
         yield Finding("skip", "the server does not tell its time")
     elif abs(facts.clock_offset_s) > CLOCK_WARN_S:
         yield Finding("warn", _offset("the server", facts.clock_offset_s, "this machine"), _CLOCKS)
+    for node in facts.nodes:
+        skew_s = number(node, "clockSkewSeconds")
+        if skew_s is not None and abs(skew_s) > CLOCK_WARN_S:
+            whom = "the node that answers"
+            yield Finding("warn", _offset(str(node["name"]), skew_s, whom), _CLOCKS)
     for name, offset_s in facts.node_clock_offsets_s.items():
         if abs(offset_s) > NODE_CLOCK_WARN_S:
             yield Finding("warn", _offset(name, offset_s, "the node that answers"), _CLOCKS)
@@ -224,6 +248,7 @@ TABLE: Mapping[str, tuple[Check, Callable[[Facts], str]]] = {
     "ready": (ready, always("the daemon says it can serve")),
     "version": (version, always("no node to ask")),
     "cluster-size": (cluster_size, always("")),
+    "master": (master, always("no master is shown")),
     "answers": (answers, always("every node answers")),
     "fresh": (fresh, always("every node has reported in the last 15s")),
     "memory": (memory, least_free("memory")),

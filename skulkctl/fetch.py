@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
@@ -14,6 +14,7 @@ from skulkctl.talk import Talk
 from skulkctl.views.nodes import node_ids, node_items
 from skulkctl.views.read import Document, flag, mapping, sequence, text
 
+MEMBERS_PATH = "/v1/cluster"
 CLUSTER_PATH = "/v1/diagnostics/cluster"
 NODE_PATH = "/v1/diagnostics/node"
 
@@ -26,20 +27,22 @@ class Snapshot:
     now: datetime
     server_clock: datetime | None
 
-    def nodes(
-        self, master_id: str | None = None, silent: Mapping[str, str] | None = None
-    ) -> list[dict[str, object]]:
-        return node_items(self.state, self.now, master_id, silent)
+    def nodes(self, roll: Roll | None = None) -> list[dict[str, object]]:
+        roll = roll or Roll()
+        return node_items(self.state, self.now, roll.master_id, roll.silent, roll.members)
 
 
 @dataclass(frozen=True)
 class Roll:
     """Who is master, which nodes did not answer (with the reason), and what the others said."""
 
-    master_id: str | None
-    silent: Mapping[str, str]
+    master_id: str | None = None
+    silent: Mapping[str, str] = field(default_factory=dict)
     diagnostics: Mapping[str, Document] | None = None
     """By node id; None when the server has no such endpoint or could not be asked."""
+    members: Mapping[str, Document] = field(default_factory=dict)
+    """What `/v1/cluster` says of each node; empty on a stock server, which has no such endpoint."""
+    session: Document | None = None
 
 
 def fetch_state(client: Client) -> Snapshot:
@@ -62,6 +65,35 @@ def _server_clock(answer: Answer) -> datetime | None:
         return parsedate_to_datetime(answer.header("date") or "")
     except ValueError:
         return None
+
+
+def fetch_members(client: Client, talk: Talk) -> Roll | None:
+    """Who is there and who leads; None when the server is a stock one and cannot say so.
+
+    Every node has been asked just now: one that is there and did not answer is silent.
+    """
+    try:
+        view = client.get_optional(MEMBERS_PATH)
+    except CliError as error:
+        talk.warning(f"could not ask the nodes: {'; '.join(error.why) or error.what}")
+        return None
+    return None if view is None else read_members(view)
+
+
+def read_members(view: object) -> Roll:
+    """What `/v1/cluster` says."""
+    members = {text(node, "nodeId") or "": mapping(node) for node in sequence(view, "nodes")}
+    silent = {
+        node_id: text(member, "error") or "no reason given"
+        for node_id, member in members.items()
+        if flag(member, "ok") is False
+    }
+    return Roll(
+        text(view, "masterNodeId"),
+        silent,
+        members=members,
+        session=mapping(view, "session") or None,
+    )
 
 
 def fetch_master(client: Client, state: Document, talk: Talk) -> str | None:

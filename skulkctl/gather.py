@@ -14,7 +14,7 @@ from skulkctl.answers import is_missing_route, message_lines
 from skulkctl.checks import Facts
 from skulkctl.client import Client
 from skulkctl.errors import CliError
-from skulkctl.fetch import CLUSTER_PATH, Roll, call_roll, fetch_state
+from skulkctl.fetch import CLUSTER_PATH, MEMBERS_PATH, Roll, call_roll, fetch_members, fetch_state
 from skulkctl.invocation import Invocation
 from skulkctl.views.instances import instance_items
 from skulkctl.views.nodes import node_name
@@ -27,16 +27,28 @@ def gather_facts(call: Invocation, expected_nodes: int | None, min_free_bytes: i
     client = call.client
     snapshot = fetch_state(client)
     asked_at = datetime.now(UTC)
+    members = fetch_members(client, call.talk)
     roll = call_roll(client, snapshot.state, call.talk)
+    if members is not None:
+        roll = replace(
+            roll,
+            master_id=members.master_id,
+            silent={**roll.silent, **members.silent},
+            members=members.members,
+            session=members.session,
+        )
     lacks_ready, not_ready = _readiness(client)
     lacks = {"/readyz"} if lacks_ready else set()
     if roll.diagnostics is None and not roll.silent:
         lacks.add(CLUSTER_PATH)
+    if members is None:
+        lacks.add(MEMBERS_PATH)
     clock = snapshot.server_clock
     return replace(
         local_facts(call),
         endpoint=client.endpoint,
-        nodes=snapshot.nodes(roll.master_id, roll.silent),
+        nodes=snapshot.nodes(roll),
+        session=roll.session,
         instances=instance_items(snapshot.state),
         silent=roll.silent,
         lacks=frozenset(lacks),
@@ -95,6 +107,8 @@ def _warnings(state: Document, roll: Roll) -> Mapping[str, Sequence[str]] | None
 
 
 def _clock_offsets(state: Document, roll: Roll, now: datetime) -> Mapping[str, float]:
+    if roll.members:
+        return {}  # measured by the nodes themselves, see `Facts.nodes`
     offsets = {}
     for node_id, bundle in (roll.diagnostics or {}).items():
         told = moment(bundle, "generatedAt")

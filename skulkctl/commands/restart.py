@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from skulkctl.command import new_app
-from skulkctl.errors import CliError, DeadlinePassed, NotFound, Refused, RouteMissing
+from skulkctl.errors import (
+    CliError,
+    DeadlinePassed,
+    NotFound,
+    PartialAnswer,
+    Refused,
+    RouteMissing,
+    ServerFailed,
+)
 from skulkctl.exits import ExitCode
 from skulkctl.invocation import Invocation
 from skulkctl.options import CONFIRM, FORMAT, REACH, verb
@@ -78,12 +86,12 @@ class Plan:
 
 
 def _plan(call: Invocation, typed: str) -> Plan:
-    from skulkctl.fetch import fetch_master, fetch_state
+    from skulkctl.fetch import Roll, fetch_master, fetch_state
     from skulkctl.views.instances import instance_items
     from skulkctl.views.nodes import find_node
 
     snapshot = fetch_state(call.client)
-    nodes = snapshot.nodes(fetch_master(call.client, snapshot.state, call.talk))
+    nodes = snapshot.nodes(Roll(fetch_master(call.client, snapshot.state, call.talk)))
     found = find_node(nodes, typed)
     node_id = str(found["id"])
     consequences = [
@@ -118,6 +126,13 @@ def _ask_daemon(client: Client, plan: Plan) -> None:
     except (NotFound, Refused) as error:
         raise type(error)(
             f"cannot restart {plan.name}", *error.why, hints=error.hints, details=error.details
+        ) from error
+    except ServerFailed as error:
+        raise PartialAnswer(
+            f"cannot restart {plan.name}",
+            *error.why,
+            hints=["skulkctl nodes", f"on {plan.name} itself: restart skulkd"],
+            details=error.details,
         ) from error
 
 

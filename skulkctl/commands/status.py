@@ -30,28 +30,34 @@ def status(
 ) -> int:
     """Show the cluster on one screen: nodes, master, memory, disk, instances, problems.
 
-    Warnings (a disk that gets full) are listed but are not problems. With --check the exit code
-    is 0 when all is well, 7 when there is a problem and 5 when no daemon answers.
+    Warnings (a disk that gets full) are listed but are not problems. Exit 8 when a node does not
+    answer. With --check the exit code is 0 when all is well, 7 when there is a problem and 5 when
+    no daemon answers.
     """
     from skulkctl.contexts import ONE_OFF_NAME
-    from skulkctl.fetch import fetch_master, fetch_state
+    from skulkctl.fetch import Roll, fetch_master, fetch_members, fetch_state
     from skulkctl.views.instances import instance_items
     from skulkctl.views.status import status_document, status_screen
 
     client = call.client
     snapshot = fetch_state(client)
-    master_id = fetch_master(client, snapshot.state, call.talk)
+    roll = fetch_members(client, call.talk)
+    if roll is None:
+        roll = Roll(fetch_master(client, snapshot.state, call.talk))
     name = call.target.context.name
     document = status_document(
         None if name == ONE_OFF_NAME else name,
         client.endpoint,
         snapshot.state,
-        snapshot.nodes(master_id),
+        snapshot.nodes(roll),
         instance_items(snapshot.state),
+        roll.session,
     )
     style = call.style
     name = str(document["context"] or client.endpoint)
     write(style.single("Status", document, name, lambda _: status_screen(document, style.colour)))
     if not document["healthy"]:
         call.talk.hint("skulkctl doctor")
-    return ExitCode.PROBLEM if check and not document["healthy"] else ExitCode.DONE
+    if check:
+        return ExitCode.DONE if document["healthy"] else ExitCode.PROBLEM
+    return ExitCode.PARTIAL if roll.silent else ExitCode.DONE

@@ -7,8 +7,8 @@ from datetime import datetime
 from difflib import get_close_matches
 
 from skulkctl.errors import NotFound, UsageMistake
-from skulkctl.tables import Column, Resource, age, plain, size
-from skulkctl.units import time_text
+from skulkctl.tables import EMPTY, Column, Resource, age, plain, size
+from skulkctl.units import age_text, time_text
 from skulkctl.views.read import (
     Document,
     integer,
@@ -27,6 +27,19 @@ SHORT_ID = 16
 def short_id(value: object) -> str:
     """A prefix long enough to tell nodes apart; commands accept it in place of the id."""
     return plain(value)[:SHORT_ID]
+
+
+def skew(value: object) -> str:
+    """A difference of clocks, with its direction."""
+    if not isinstance(value, int | float):
+        return EMPTY
+    if abs(value) < 1:
+        return f"{value * 1000:+.1f}ms"
+    return f"{'+' if value > 0 else '-'}{age_text(abs(value))}"
+
+
+def trip(value: object) -> str:
+    return f"{value:.1f}ms" if isinstance(value, int | float) else EMPTY
 
 
 NODES = Resource(
@@ -50,6 +63,9 @@ NODES = Resource(
         Column("address", "address", "First address other machines can reach."),
         Column("seen", "seenSecondsAgo", "Time since the node's last report.", age, right=True),
         Column("version", "version", "Version of the daemon.", wide=True),
+        Column("age", "uptimeSeconds", "Time since its daemon started.", age, True, right=True),
+        Column("skew", "clockSkewSeconds", "Its clock against the asked node's.", skew, True),
+        Column("trip", "roundTripMs", "Round trip from the asked node.", trip, True, right=True),
         Column("model", "hardware.model", "Hardware model.", wide=True),
         Column("chip", "hardware.chip", "Processor.", wide=True),
         Column("os", "os", "Operating system.", wide=True),
@@ -84,10 +100,21 @@ def node_items(
     now: datetime,
     master_id: str | None = None,
     silent: Mapping[str, str] | None = None,
+    members: Mapping[str, Document] | None = None,
 ) -> list[dict[str, object]]:
-    """One item per node, by name. `silent` maps nodes that did not answer to the reason."""
-    silent = silent or {}
-    items = [_item(state, node_id, now, master_id, silent) for node_id in node_ids(state)]
+    """One item per node, by name. `silent` maps nodes that did not answer to the reason.
+
+    `members` is what `/v1/cluster` says of each; it may know a node a moment before the state.
+    """
+    silent, members = silent or {}, members or {}
+    ids = dict.fromkeys([*node_ids(state), *members])
+    items = [
+        _item(state, node_id, now, master_id, silent) | _as_member(members.get(node_id, {}))
+        for node_id in ids
+    ]
+    for item in items:
+        if item["name"] == item["id"]:
+            item["name"] = text(members, str(item["id"]), "name") or item["id"]
     return sorted(items, key=lambda item: (str(item["name"]).casefold(), str(item["id"])))
 
 
@@ -125,6 +152,16 @@ def _item(
         "commit": text(identity, "skulkCommit"),
         "hardware": {"model": text(identity, "modelId"), "chip": text(identity, "chipId")},
         "os": text(identity, "osVersion"),
+    }
+
+
+def _as_member(member: Document) -> dict[str, object]:
+    """What only a node that is asked can tell; null on a stock server."""
+    return {
+        "uptimeSeconds": number(member, "uptimeSeconds"),
+        "clockSkewSeconds": number(member, "clockSkewSeconds"),
+        "roundTripMs": number(member, "roundTripMs"),
+        "session": text(member, "session"),
     }
 
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from skulkctl.screen import paint, printable
 from skulkctl.tables import EMPTY, Column, Resource, plain, render
-from skulkctl.units import size_text
+from skulkctl.units import age_text, size_text
 from skulkctl.views.instances import INSTANCES
-from skulkctl.views.read import Document, either, flag, integer, mapping, sequence, text
+from skulkctl.views.read import Document, either, flag, integer, mapping, number, sequence, text
 
 LEVELS = {"download_failed": "error", "disk_full": "error", "disk_low": "warn"}
 LEVELS |= {"unreachable": "error"}
@@ -34,9 +34,15 @@ def status_document(
     state: object,
     nodes: Sequence[Document],
     instances: Sequence[Document],
+    session: Document | None = None,
 ) -> dict[str, object]:
-    """What `skulkctl status -o json` prints."""
-    found = [*_node_reasons(nodes), *_instance_reasons(instances)]
+    """What `skulkctl status -o json` prints. `session` is the master's reign, where known."""
+    found = [
+        *_silence(nodes),
+        *_other_sessions(nodes, session),
+        *_node_reasons(nodes),
+        *_instance_reasons(instances),
+    ]
     if not nodes:
         message = "the daemon answers, but knows no node, not even itself"
         found.append(_problem("error", EMPTY, "no_nodes", message, None))
@@ -51,6 +57,7 @@ def status_document(
             for node in nodes
         ],
         "master": masters[0]["name"] if masters else None,
+        "session": session,
         "versions": sorted({str(node["version"]) for node in nodes if node["version"]}),
         "memory": _total(nodes, "memory"),
         "disk": _total(nodes, "disk"),
@@ -59,6 +66,36 @@ def status_document(
         "problems": problems,
         "warnings": [entry for entry in found if not _is_problem(entry)],
     }
+
+
+def _silence(nodes: Sequence[Document]) -> list[Document]:
+    return [
+        _problem(
+            "error",
+            str(node["name"]),
+            "no_answer",
+            f"no answer: {node['error']}",
+            f"skulkctl diagnose {node['name']}",
+        )
+        for node in nodes
+        if node["error"]
+    ]
+
+
+def _other_sessions(nodes: Sequence[Document], session: Document | None) -> list[Document]:
+    """Nodes that follow another master than the one who answers: a split, or an election."""
+    own = text(session, "id")
+    return [
+        _problem(
+            "error",
+            str(node["name"]),
+            "other_session",
+            f"follows session {node['session']}, not {own}",
+            "wait a few seconds; if it stays, check the network between the nodes",
+        )
+        for node in nodes
+        if own and node["session"] and node["session"] != own
+    ]
 
 
 def _node_reasons(nodes: Sequence[Document]) -> list[Document]:
@@ -133,6 +170,7 @@ def status_screen(document: Document, colour: bool) -> str:
         ("endpoint", plain(document["endpoint"])),
         ("nodes", _nodes_line(document)),
         ("master", plain(document["master"])),
+        *_session_line(mapping(document, "session")),
         ("version", ", ".join(str(v) for v in sequence(document, "versions")) or EMPTY),
         ("memory", _free_of(mapping(document, "memory"), document)),
         ("disk", _free_of(mapping(document, "disk"), document)),
@@ -162,6 +200,14 @@ def _verdict(document: Document, colour: bool) -> str:
     counts = f"{problems} problem{'' if problems == 1 else 's'}, "
     counts += f"{warnings} warning{'' if warnings == 1 else 's'}"
     return f"{paint(word, role) if colour else word}  {counts}"
+
+
+def _session_line(session: Document) -> list[tuple[str, str]]:
+    """None where the server cannot tell, as a stock one."""
+    age_s = number(session, "ageSeconds")
+    if age_s is None:
+        return []
+    return [("session", f"{printable(text(session, 'id') or EMPTY)}  for {age_text(age_s)}")]
 
 
 def _nodes_line(document: Document) -> str:

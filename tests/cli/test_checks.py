@@ -24,7 +24,8 @@ def a_node(name: str = "kite1", free_gib: float = 75, seen_s: float = 1) -> dict
 def facts(**changes: Any) -> Facts:
     well = Facts(
         endpoint="http://kite1:52415",
-        nodes=[a_node()],
+        nodes=[{**a_node(), "role": "master", "session": "s/1"}],
+        session={"id": "s/1", "ageSeconds": 60.0},
         warnings={"kite1": []},
         config_problems=[],
         clock_offset_s=0.2,
@@ -160,3 +161,22 @@ def test_without_a_daemon_only_local_checks_run() -> None:
     assert told["daemon"] == "fail"
     assert told["secrets"] == told["client"] == "ok"
     assert {told[name] for name in TABLE if name not in ("secrets", "client")} == {"skip"}
+
+
+def test_every_node_follows_one_master() -> None:
+    assert message(facts(), "master") == "kite1 leads, for 1m"
+    both = [
+        {**a_node(), "role": "master", "session": "s/1"},
+        {**a_node("kite2"), "role": "worker", "session": "t/4"},
+    ]
+    assert results(facts(nodes=both), "master") == ["fail", "ok"]
+    assert message(facts(nodes=both), "master") == "kite2 follows session t/4, not s/1"
+    assert results(facts(session=None), "master") == ["fail"]
+    assert results(facts(lacks=frozenset({"/v1/cluster"})), "master") == ["skip"]
+
+
+def test_clocks_are_judged_by_what_nodes_measured() -> None:
+    late = {**a_node("kite2"), "clockSkewSeconds": -7.0}
+    assert results(facts(nodes=[a_node(), late]), "clock") == ["warn"]
+    told = message(facts(nodes=[late]), "clock")
+    assert told == "the clock of kite2 is 7.0s behind the node that answers"

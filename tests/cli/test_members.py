@@ -1,0 +1,186 @@
+"""What a node of ours adds to the stock answers: members, sessions, clocks, and watching them."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from skulkctl.fetch import read_members
+from skulkctl.follow import changes
+from skulkctl.views.nodes import skew, trip
+from tests.cli.conftest import Cli
+from tests.cli.stock import KITE1, KITE2, KITE3, Reply, StockNode, recorded
+from tests.daemon_process import wait_until
+
+
+def member(node_id: str, name: str, **extra: Any) -> dict[str, Any]:
+    return {
+        "nodeId": node_id,
+        "name": name,
+        "isMaster": node_id == KITE1,
+        "isLocal": node_id == KITE1,
+        "ok": True,
+        "version": "1.3.0",
+        "session": "s/7",
+        "uptimeSeconds": 3700.0,
+        "roundTripMs": 0.4,
+        "clockSkewSeconds": -0.0021,
+        **extra,
+    }
+
+
+def members(*nodes: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "masterNodeId": KITE1,
+        "session": {"id": "s/7", "ageSeconds": 130.0},
+        "nodes": list(nodes),
+    }
+
+
+ALL_WELL = members(
+    member(KITE1, "kite1", clockSkewSeconds=0.0),
+    member(KITE2, "kite2"),
+    member(KITE3, "kite3"),
+)
+SILENT = members(
+    member(KITE1, "kite1"),
+    member(KITE2, "kite2"),
+    member(KITE3, "kite3", ok=False, error="PeerSilent: kite3 did not answer in 3 s", session=None),
+)
+
+
+def test_status_names_master_session_and_its_age(cli: Cli, stock: StockNode) -> None:
+    stock.on("GET", "/v1/cluster", ALL_WELL)
+    result = cli("status")
+    assert result.code == 0
+    assert "master    kite1\nsession   s/7  for 2m10s\n" in result.out
+    document = json.loads(cli("status", "-o", "json").out)
+    assert document["session"] == {"id": "s/7", "ageSeconds": 130.0}
+
+
+def test_a_silent_node_makes_the_answer_partial(cli: Cli, stock: StockNode) -> None:
+    stock.on("GET", "/v1/cluster", SILENT)
+    result = cli("status")
+    assert result.code == 8
+    assert "kite3" in result.out
+    assert "no_answer" in result.out
+    assert cli("status", "--check").code == 7
+    listed = cli("nodes", "--columns", "name,health")
+    assert listed.code == 8
+    assert listed.out.endswith("kite3  NO ANSWER\n")
+    assert "kite3: no answer: PeerSilent" in listed.err
+    assert cli("doctor", "-q").code == 7
+
+
+def test_a_node_of_another_session_is_a_problem(cli: Cli, stock: StockNode) -> None:
+    split = members(member(KITE1, "kite1"), member(KITE2, "kite2", session="t/9"))
+    stock.on("GET", "/v1/cluster", split)
+    result = cli("status", "--check")
+    assert result.code == 7
+    assert "other_session  follows session t/9, not s/7" in result.out
+    checks = cli("doctor", "--columns", "result,check,message")
+    assert "fail    master        kite2 follows session t/9, not s/7" in checks.out
+
+
+def test_nodes_show_age_skew_and_round_trip(cli: Cli, stock: StockNode) -> None:
+    fresh = member("node-new", "kite9", uptimeSeconds=2.0)
+    stock.on("GET", "/v1/cluster", members(*ALL_WELL["nodes"], fresh))
+    result = cli("nodes", "--columns", "name,role,age,skew,trip")
+    assert result.code == 0
+    assert result.out.splitlines() == [
+        "NAME   ROLE     AGE  SKEW     TRIP",
+        "kite1  master  1h1m  +0.0ms  0.4ms",
+        "kite2  worker  1h1m  -2.1ms  0.4ms",
+        "kite3  worker  1h1m  -2.1ms  0.4ms",
+        # Not in the state yet, and still a row.
+        "kite9  worker  2.0s  -2.1ms  0.4ms",
+    ]
+
+
+def test_nodes_that_cannot_be_asked_are_told_by_the_stock_way(cli: Cli, stock: StockNode) -> None:
+    stock.on("GET", "/v1/cluster", Reply(500, {"error": {"message": "broken", "code": 500}}))
+    result = cli("nodes")
+    assert result.code == 8
+    assert "could not ask the nodes" in result.err
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(0.0, "+0.0ms"), (-0.0123, "-12.3ms"), (75.0, "+1m15s"), (None, "-")]
+)
+def test_a_skew_has_a_direction(value: float | None, shown: str) -> None:
+    assert skew(value) == shown
+
+
+def test_a_trip_that_nobody_measured_is_empty() -> None:
+    assert trip(None) == "-"
+
+
+def test_members_are_read_from_any_answer() -> None:
+    assert read_members({}).members == {}
+    assert read_members({"nodes": [{"nodeId": "a", "ok": False}]}).silent == {
+        "a": "no reason given"
+    }
+
+
+def test_only_notable_facts_make_a_change() -> None:
+    def row(health: str, free: int) -> dict[str, object]:
+        return {"id": "a", "health": health, "free": free}
+
+    def found(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+        return [kind for kind, _ in changes(before, after, ("health",))]
+
+    assert found({"a": row("ok", 1)}, {"a": row("ok", 2)}) == []
+    assert found({"a": row("ok", 1)}, {"a": row("warn", 1)}) == ["changed"]
+    assert found({}, {"a": row("ok", 1)}) == ["joined"]
+    assert found({"a": row("ok", 1)}, {}) == ["left"]
+
+
+def test_watch_refuses_formats_that_need_an_end(cli: Cli, stock: StockNode) -> None:
+    result = cli("nodes", "--watch", "-o", "json")
+    assert result.code == 2
+    assert "--watch cannot print json" in result.err
+
+
+def test_watch_tells_every_change_until_it_is_interrupted(stock: StockNode) -> None:
+    stock.on("GET", "/v1/cluster", ALL_WELL)
+    command = [sys.executable, "-m", "skulkctl", "nodes", "--watch", "-o", "jsonl"]
+    child = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # noqa: PLW1509
+    )
+    assert child.stdout is not None
+    try:
+        first = [json.loads(child.stdout.readline()) for _ in range(3)]
+        assert [(one["type"], one["object"]["name"]) for one in first] == [
+            ("present", "kite1"),
+            ("present", "kite2"),
+            ("present", "kite3"),
+        ]
+        stock.on("GET", "/v1/cluster", SILENT)
+        changed = json.loads(child.stdout.readline())
+        assert (changed["type"], changed["object"]["health"]) == ("changed", "NO ANSWER")
+        # A daemon that does not answer for a while ends nothing.
+        stock.on("GET", "/state", Reply(503, {"error": {"message": "busy", "code": 503}}))
+        asked = len(stock.seen)
+        wait_until(lambda: len(stock.seen) > asked + 1, "two more questions", 60)
+        gone = recorded("state")
+        for part in ("lastSeen", "nodeIdentities"):
+            gone[part].pop(KITE3, None)
+        gone["topology"]["nodes"] = [n for n in gone["topology"]["nodes"] if n != KITE3]
+        stock.on("GET", "/v1/cluster", members(*ALL_WELL["nodes"][:2]))
+        stock.on("GET", "/state", gone)
+        left = json.loads(child.stdout.readline())
+        assert (left["type"], left["object"]["name"]) == ("left", "kite3")
+        child.send_signal(signal.SIGINT)
+        assert child.wait(60) == 130
+    finally:
+        child.kill()
+        child.communicate()
