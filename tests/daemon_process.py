@@ -143,8 +143,14 @@ def spawn_daemon(
     cwd: Path | None = None,
     environ: Mapping[str, str] | None = None,
     listen: str | None = "127.0.0.1:0",
+    enter: Callable[[], None] = lambda: None,
 ) -> DaemonProcess:
-    """Start a daemon without waiting for it."""
+    """Start a daemon without waiting for it. `enter` runs in the child before it is one."""
+
+    def prepare() -> None:
+        _die_with_parent()
+        enter()
+
     listening = () if listen is None else ("--listen", listen)
     process = subprocess.Popen(
         [sys.executable, "-m", "skulkd", "run", *listening, *arguments],
@@ -154,7 +160,7 @@ def spawn_daemon(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,
-        preexec_fn=_die_with_parent,  # noqa: PLW1509 - one system call, no lock is touched
+        preexec_fn=prepare,  # noqa: PLW1509 - one system call, no lock is touched
     )
     daemon = DaemonProcess(process, home)
     for pipe, lines in ((process.stderr, daemon.stderr), (process.stdout, daemon.stdout)):

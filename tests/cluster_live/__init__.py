@@ -1,0 +1,1 @@
+"""Whole clusters of real daemons: on loopback, and in network namespaces."""

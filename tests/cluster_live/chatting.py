@@ -1,0 +1,138 @@
+"""A client of a live cluster that reads a streamed answer beside the test."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from skulkd.store.tiny import TINY_MODEL_ID
+from tests.cluster_live.live_node import LiveNode
+from tests.daemon_process import wait_until
+
+# More than a test will ever wait for: such an answer ends only by what the test does.
+ENDLESS = 3900
+_END_OF_ANSWER = "2"
+_SILENCE_S = 120.0
+
+
+def question(max_tokens: int = 16, **extra: Any) -> dict[str, Any]:
+    """A greedy request that does not end before its length."""
+    return {
+        "model": TINY_MODEL_ID,
+        "messages": [{"role": "user", "content": "hello"}],
+        "max_tokens": max_tokens,
+        "temperature": 0,
+        "logit_bias": {_END_OF_ANSWER: -100},
+        **extra,
+    }
+
+
+@dataclass
+class Answer:
+    """Lines of a stream with the moments of their arrival; the thread ends with the stream."""
+
+    node: LiveNode
+    body: dict[str, Any]
+    lines: list[tuple[float, str]] = field(default_factory=list)
+    status: int | None = None
+    broken: str | None = None
+    """How the connection ended, when that was not a proper end."""
+    ended_at: float | None = None
+    _thread: threading.Thread | None = None
+    _connection: http.client.HTTPConnection | None = None
+
+    def begin(self) -> Answer:
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+        return self
+
+    @property
+    def frames(self) -> list[dict[str, Any]]:
+        return [json.loads(line[6:]) for _, line in list(self.lines) if line.startswith("data: {")]
+
+    @property
+    def tokens(self) -> int:
+        return sum("choices" in frame for frame in self.frames)
+
+    @property
+    def text(self) -> str:
+        return "".join(
+            choice["delta"].get("content") or ""
+            for frame in self.frames
+            for choice in frame.get("choices", [])
+        )
+
+    @property
+    def error(self) -> dict[str, Any] | None:
+        return next((frame["error"] for frame in self.frames if "error" in frame), None)
+
+    @property
+    def command_id(self) -> str | None:
+        mark = ": command_id "
+        found = (line for _, line in list(self.lines) if line.startswith(mark))
+        return next((line.removeprefix(mark) for line in found), None)
+
+    @property
+    def done(self) -> bool:
+        return self._thread is not None and not self._thread.is_alive()
+
+    @property
+    def finished(self) -> bool:
+        return any(line == "data: [DONE]" for _, line in list(self.lines))
+
+    def wait_tokens(self, count: int, deadline_s: float = 60.0) -> None:
+        """Until so many pieces have come."""
+        wait_until(lambda: self.tokens >= count or self.done, f"{count} tokens", deadline_s)
+        assert self.tokens >= count, self.end_text()
+
+    def wait_more(self, deadline_s: float = 60.0) -> None:
+        """Until something has come that was not there before."""
+        self.wait_tokens(self.tokens + 5, deadline_s)
+
+    def wait_end(self, deadline_s: float = 90.0) -> None:
+        wait_until(lambda: self.done, "the end of the answer", deadline_s)
+
+    def hang_up(self) -> None:
+        connection = self._connection
+        if connection is not None and connection.sock is not None:
+            connection.sock.close()
+
+    def end_text(self) -> str:
+        last = [line for _, line in self.lines[-3:]]
+        return f"status {self.status}, broken {self.broken}, last lines {last}"
+
+    def _read(self) -> None:
+        try:
+            if self.node.machine is not None:
+                self.node.machine.enter()
+            self._talk()
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            self.broken = f"{type(error).__name__}: {error}"
+        finally:
+            self.ended_at = time.monotonic()
+
+    def _talk(self) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", self.node.port, timeout=_SILENCE_S)
+        self._connection = connection
+        try:
+            connection.request(
+                "POST",
+                "/v1/chat/completions",
+                json.dumps({**self.body, "stream": True}),
+                {"Content-Type": "application/json"},
+            )
+            response = connection.getresponse()
+            self.status = response.status
+            for line in response:
+                self.lines.append((time.monotonic(), line.decode().rstrip("\n")))
+        finally:
+            connection.close()
+
+
+def stream(node: LiveNode, max_tokens: int = ENDLESS, **extra: Any) -> Answer:
+    """Ask that node; the answer is read as it comes."""
+    return Answer(node, question(max_tokens, **extra)).begin()

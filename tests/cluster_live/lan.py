@@ -1,0 +1,133 @@
+"""Machines of a LAN: network namespaces joined by a switch of our own that can be told to fail.
+
+Needs root on Linux, the `ip` tool and /dev/net/tun; `lan_missing()` says what is missing. Nothing
+outside the namespaces is touched, and no traffic leaves them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from tests.cluster_live.switch import DEVICE, enter_namespace, usable
+from tests.daemon_process import ROOT
+
+T = TypeVar("T")
+NETWORK = "198.18.5"
+
+
+def lan_missing() -> str | None:
+    """Why there can be no LAN here; None when there can."""
+    if (why := usable()) is not None:
+        return why
+    return None if shutil.which("ip") else "the ip tool is missing"
+
+
+class Machine:
+    """One namespace. Its address is `address`; `run` does something with sockets from inside."""
+
+    def __init__(self, space: str, number: int) -> None:
+        self.space = space
+        self.number = number
+        self.address = f"{NETWORK}.{number + 1}"
+        self.path = f"/run/netns/{space}"
+        self._inside = ThreadPoolExecutor(4, initializer=enter_namespace, initargs=(self.path,))
+
+    def run(self, work: Callable[[], T]) -> T:
+        return self._inside.submit(work).result(120)
+
+    def enter(self) -> None:
+        """For a child process, before it becomes the daemon."""
+        enter_namespace(self.path)
+
+    def connect(self) -> None:
+        for arguments in (
+            ("link", "set", "lo", "up"),
+            ("addr", "add", f"{self.address}/24", "dev", DEVICE),
+            ("link", "set", DEVICE, "up"),
+            # Multicast has no route of its own in a network without a gateway.
+            ("route", "add", "224.0.0.0/4", "dev", DEVICE),
+        ):
+            ip("-n", self.space, *arguments)
+
+    def close(self) -> None:
+        self._inside.shutdown()
+
+
+class Lan:
+    """Machines on one switch. Ports of the switch are the numbers of the machines."""
+
+    def __init__(self, machines: list[Machine]) -> None:
+        self.machines = machines
+        self._switch = subprocess.Popen(
+            [sys.executable, "-m", "tests.cluster_live.switch"],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._order(ports=[machine.path for machine in machines])
+        for machine in machines:
+            machine.connect()
+
+    def cut(self, here: Iterable[int], there: Iterable[int]) -> None:
+        """No frame passes between the two sides, in either direction."""
+        pairs = [(a, b) for a in here for b in there]
+        self._order(blocked=[*pairs, *((b, a) for a, b in pairs)])
+
+    def cut_one_way(self, source: int, target: int) -> None:
+        """What the source sends does not reach the target; the other way is well."""
+        self._order(blocked=[(source, target)])
+
+    def disturb(self, *, loss: float = 0.0, delay_s: float = 0.0) -> None:
+        """For all frames from now on."""
+        self._order(loss=loss, delay_s=delay_s)
+
+    def heal(self) -> None:
+        self._order(blocked=[], loss=0.0, delay_s=0.0)
+
+    def close(self) -> None:
+        assert self._switch.stdin is not None
+        assert self._switch.stdout is not None
+        self._switch.stdin.close()
+        self._switch.wait(30)
+        self._switch.stdout.close()
+
+    def _order(self, **command: object) -> None:
+        assert self._switch.stdin is not None
+        assert self._switch.stdout is not None
+        self._switch.stdin.write(json.dumps(command) + "\n")
+        self._switch.stdin.flush()
+        answer = self._switch.stdout.readline()
+        assert answer == "done\n", f"the switch answered {answer!r}"
+
+
+def ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True, timeout=30)
+
+
+@contextlib.contextmanager
+def lan(count: int) -> Iterator[Lan]:
+    """So many machines, all connected; gone with the block."""
+    spaces = [f"skl{os.getpid() % 100_000}n{number}" for number in range(count)]
+    made: list[Machine] = []
+    network: Lan | None = None
+    try:
+        for number, space in enumerate(spaces):
+            ip("netns", "add", space)
+            made.append(Machine(space, number))
+        network = Lan(made)
+        yield network
+    finally:
+        if network is not None:
+            network.close()
+        for machine in made:
+            machine.close()
+            ip("netns", "del", machine.space)
