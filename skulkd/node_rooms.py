@@ -34,6 +34,7 @@ from skulkd.peers import Peers
 from skulkd.store.library import ModelLibrary
 from skulkd.wire.ids import NodeId
 from skulkd.wire.links import ApiAddress
+from skulkd.worker.around import Around
 from skulkd.worker.from_settings import worker_options
 from skulkd.worker.worker import Worker
 
@@ -66,17 +67,20 @@ def build_rooms(start: Start, node_id: NodeId) -> Rooms:
     journal = Journal(events, replica)
     monitor = MachineMonitor(name=name, models_dir=sources.paths.models, version=__version__)
     library = ModelLibrary(sources.paths, sources.environ)
+    peers = LonePeers(node_id)
     worker = Worker(
         node_id=node_id,
         state=lambda: replica.state,
         publish=journal.append,
-        library=library,
-        log_dir=sources.paths.log_file.parent,
+        around=Around(
+            library=library,
+            log_dir=sources.paths.log_file.parent,
+            peers=peers,
+            environ=sources.environ,
+        ),
         options=worker_options(started.config.runtime),
-        environ=sources.environ,
     )
     journal.on_change(worker.notify)
-    peers = LonePeers(node_id)
     reach = _reach(start, peers, replica)
     return Rooms(
         settings=settings,

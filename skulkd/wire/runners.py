@@ -4,6 +4,11 @@ from typing import Annotated
 
 from skulkd.wire.base import TaggedModel, VariantUnion
 
+# In the reason of a `RunnerFailed` when the node, and not the runner, is the obstacle: the same
+# model may well be served elsewhere. See `obstacle`.
+MEMORY_GUARD = "memory-guard"
+STAGING_FAILED = "staging-failed"
+
 
 class RunnerIdle(TaggedModel):
     """Started, nothing asked of it yet."""
@@ -64,3 +69,12 @@ RunnerStatus = Annotated[
     | RunnerFailed,
     VariantUnion(),
 ]
+
+
+def obstacle(status: RunnerStatus | None) -> str | None:
+    """`MEMORY_GUARD` or `STAGING_FAILED` when that is why the runner does not start."""
+    reason = status.error_message if isinstance(status, RunnerFailed) else None
+    for marker in (MEMORY_GUARD, STAGING_FAILED):
+        if reason is not None and f"{marker}: " in reason[:60]:
+            return marker
+    return None

@@ -2,6 +2,7 @@
 
 import signal
 from dataclasses import dataclass
+from enum import IntEnum
 
 from skulkd.runner.exits import MEANINGS, ExitCode
 from skulkd.wire.diagnostics import RunnerPhase
@@ -14,6 +15,30 @@ def cut(words: str) -> str:
     return words if len(words) <= _MAX_WORDS else words[:_MAX_WORDS] + "…"
 
 
+class Blame(IntEnum):
+    """In a group all ranks end together; the lowest of these is where it began."""
+
+    CULPRIT = 0
+    LOST = 1
+    """Its node is gone or leaving."""
+    WAITED = 2
+    """Ran into a deadline, perhaps because it waited for another rank."""
+    FOLLOWED = 3
+    """Ended because of another rank."""
+
+
+# Exits that another rank may be the reason of.
+_WAITED = frozenset(
+    {
+        ExitCode.FROZEN,
+        ExitCode.WARMUP_WEDGE,
+        ExitCode.EVAL_WEDGE,
+        ExitCode.CONNECT_DEADLINE,
+        ExitCode.JOIN_FROZEN,
+    }
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Ending:
     """How a runner ended. `cause` is short: a signal, an exit code, or what we killed it for."""
@@ -24,6 +49,7 @@ class Ending:
     """Where it was; None when there was no process."""
     words: str | None = None
     """What the runner itself said about it, or its log."""
+    blame: Blame = Blame.CULPRIT
 
     @property
     def summary(self) -> str:
@@ -44,9 +70,11 @@ def not_started(why: str, *, restart_helps: bool) -> Ending:
     return Ending(f"not started: {cut(why)}", restart_helps)
 
 
-def killed(why: str, phase: RunnerPhase, words: str | None = None) -> Ending:
+def killed(
+    why: str, phase: RunnerPhase, words: str | None = None, blame: Blame = Blame.CULPRIT
+) -> Ending:
     """We ended it ourselves, because it did not do as it should."""
-    return Ending(f"{why}; killed by the supervisor", True, phase, words)
+    return Ending(f"{why}; killed by the supervisor", True, phase, words, blame)
 
 
 def ended(
@@ -60,6 +88,8 @@ def ended(
     """It ended by itself. `reported` is whether it ever spoke; `last_line` is from its log."""
     if exit_code is None:
         return Ending("does not end, not even by SIGKILL", False, phase, words)
+    if exit_code == -signal.SIGALRM:
+        exit_code = ExitCode.JOIN_FROZEN  # joining holds the interpreter: an alarm ends it
     if exit_code < 0:
         return Ending(f"signal={-exit_code} ({_signal_name(-exit_code)})", True, phase, words)
     if not reported:
@@ -71,7 +101,11 @@ def ended(
         return Ending(f"exitcode={exit_code}", True, phase, words)
     if exit_code == ExitCode.CLEAN:
         return Ending("exitcode=0, without being asked", True, phase, words)
-    return Ending(f"{meaning.text}, exitcode={exit_code}", meaning.restart_helps, phase, words)
+    blame = Blame.WAITED if exit_code in _WAITED else Blame.CULPRIT
+    if exit_code == ExitCode.GROUP_LOST:
+        blame = Blame.FOLLOWED
+    cause = f"{meaning.text}, exitcode={exit_code}"
+    return Ending(cause, meaning.restart_helps, phase, words, blame)
 
 
 def _signal_name(number: int) -> str:

@@ -23,6 +23,8 @@ class Standing:
     failed_at: float | None
     """When it said that it had failed or stopped."""
     open: tuple[OpenTask, ...]
+    follows: bool = False
+    """Whether another rank leads: only that one tells the progress of requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +44,13 @@ def next_deadline(standing: Standing, runner: RunnerOptions, patience: Patience)
     found = [
         deadline
         for entry in standing.open
-        for deadline in _of_task(entry, standing.heard_at, runner, patience.margin_s)
+        for deadline in _of_task(entry, standing, runner, patience.margin_s)
     ]
     return min(found, key=lambda deadline: deadline.at, default=None)
 
 
 def _of_task(
-    entry: OpenTask, heard_at: float, runner: RunnerOptions, margin_s: float
+    entry: OpenTask, standing: Standing, runner: RunnerOptions, margin_s: float
 ) -> Iterator[Deadline]:
     kind = type(entry.task).__name__
     if isinstance(entry.task, Shutdown):
@@ -65,4 +67,6 @@ def _of_task(
         return
     if isinstance(entry.task, LoadModel):
         step_s = runner.layer_deadline_s + margin_s
-    yield Deadline(max(heard_at, entry.sent_at) + step_s, f"no progress for {step_s:g} s")
+    elif standing.follows:
+        return
+    yield Deadline(max(standing.heard_at, entry.sent_at) + step_s, f"no progress for {step_s:g} s")

@@ -20,14 +20,20 @@ _NEWEST = 0.3
 
 
 class TaskDesk:
-    """`publish` takes events for the state. Each task's end leaves this desk once."""
+    """`publish` takes events for the state. Each task's end leaves this desk once.
+
+    One that `follows` tells nobody of requests: rank 0's desk does.
+    """
 
     def __init__(
         self,
         record: RunnerRecord,
         publish: Callable[[events.Event], None],
         clock: Callable[[], float] = time.monotonic,
+        *,
+        follows: bool = False,
     ) -> None:
+        self._follows = follows
         self._record = record
         self._publish = publish
         self._clock = clock
@@ -46,6 +52,8 @@ class TaskDesk:
         self._record.sent(task)
         if stream is not None:
             self._streams[task.task_id] = stream
+        if self._follows and isinstance(task, TextGeneration):
+            return
         self._shown.add(task.task_id)
         self._publish(events.TaskCreated(task_id=task.task_id, task=task))
 

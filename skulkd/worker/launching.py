@@ -5,27 +5,25 @@ Asks the disk, in threads and with limits. Knows no processes.
 
 import asyncio
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import skulkd
-from skulkd.runner.protocol import Configure
-from skulkd.wire.ids import ModelId, NodeId, RunnerId
-from skulkd.wire.instances import Instance
+from skulkd.runner.protocol import Configure, JacclLinks
+from skulkd.wire.ids import NodeId, RunnerId
+from skulkd.wire.instances import Instance, MlxJacclInstance
+from skulkd.wire.machine import MemoryUsage
+from skulkd.wire.runners import STAGING_FAILED
+from skulkd.wire.shards import ShardMetadata
 from skulkd.worker.blas import BlasChoice, choose_blas
 from skulkd.worker.environment import runner_environ
+from skulkd.worker.group_ports import NoAddress, coordinator, dial_list
+from skulkd.worker.guard import wait_for_room
 from skulkd.worker.log_files import log_path, prune_logs
+from skulkd.worker.model_files import FilesUnavailable, ModelFiles
 from skulkd.worker.options import WorkerOptions
 from skulkd.worker.process import Launch
-
-
-class Library(Protocol):
-    """The models on this machine's disk. Both may block."""
-
-    def find(self, model_id: ModelId) -> Path | None: ...
-
-    def problem(self, model_id: ModelId) -> str | None: ...
 
 
 class CannotLaunch(Exception):
@@ -37,36 +35,59 @@ class CannotLaunch(Exception):
         """Whether it may be different in a moment."""
 
 
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Everything a process is started with."""
+
+    configure: Configure
+    launch: Launch
+
+    def in_group(self, instance: Instance, address: str, ports: Sequence[int]) -> "Prepared":
+        """The same with the addresses of all ranks. Raises CannotLaunch."""
+        rank = self.configure.shard.device_rank
+        try:
+            if isinstance(instance, MlxJacclInstance):
+                links = JacclLinks(
+                    devices=instance.jaccl_devices,
+                    coordinator=coordinator(instance, rank, ports),
+                )
+                update: dict[str, object] = {"jaccl": links}
+            else:
+                update = {"group": dial_list(instance, rank, address, ports)}
+        except NoAddress as error:
+            raise CannotLaunch(str(error)) from error
+        return Prepared(self.configure.model_copy(update=update), self.launch)
+
+
 class Launcher:
     """Prepares starts. `blas` is known once it was looked for."""
 
     def __init__(
         self,
         node_id: NodeId,
-        library: Library,
+        files: ModelFiles,
+        memory: Callable[[], MemoryUsage],
         log_dir: Path,
         options: WorkerOptions,
         environ: Mapping[str, str],
     ) -> None:
         self._node_id = node_id
-        self._library = library
+        self._files = files
+        self._memory = memory
         self._log_dir = log_dir
         self._options = options
         self._environ = environ
         self.blas: BlasChoice | None = None
 
-    async def prepare(self, instance: Instance, runner_id: RunnerId) -> tuple[Configure, Launch]:
-        """Raises CannotLaunch."""
+    async def prepare(self, instance: Instance, runner_id: RunnerId) -> Prepared:
+        """May take as long as the files take to come. Raises CannotLaunch."""
         shard = instance.shard_assignments.runner_to_shard[runner_id]
-        if shard.world_size != 1:
-            raise CannotLaunch("instances over several nodes are not served by this version")
-        limit_s = self._options.patience.find_model_s
         try:
-            async with asyncio.timeout(limit_s):
-                model_path = await asyncio.to_thread(self._look, shard.model_card.model_id)
-        except TimeoutError as error:
-            why = f"the models directory did not answer within {limit_s:g} s"
-            raise CannotLaunch(why, later=True) from error
+            model_path = await self._files.ensure_files(shard)
+        except FilesUnavailable as error:
+            raise CannotLaunch(f"{STAGING_FAILED}: {error}", later=error.later) from error
+        await self._check_memory(shard)
+        await asyncio.to_thread(self._look_around)
         options = self._options.runner
         if instance.context_token_limit is not None:
             # A limit of 0 means that nothing fits; with 1 every prompt is refused as too long.
@@ -80,17 +101,19 @@ class Launcher:
             shard=shard,
             options=options,
         )
-        return configure, self._launch(runner_id)
+        return Prepared(configure, self._launch(runner_id))
 
-    def _look(self, model_id: ModelId) -> Path:
-        """The slow part: asks the disk and, once, the system's loader."""
-        path = self._library.find(model_id)
-        if path is None:
-            problem = self._library.problem(model_id)
-            raise CannotLaunch(problem or f"{model_id} has no files on this node")
+    async def _check_memory(self, shard: ShardMetadata) -> None:
+        if self._options.accelerated and sys.platform == "linux":
+            return  # the weights go to the memory of the GPU, which the planner has counted
+        short = await wait_for_room(shard, self._memory, self._options.patience.memory_s)
+        if short is not None:
+            raise CannotLaunch(short)
+
+    def _look_around(self) -> None:
+        """The slow part: asks the disk and, once, for the BLAS."""
         prune_logs(self._log_dir, self._options.log)
         self.find_blas()
-        return path
 
     def find_blas(self) -> None:
         """Blocking: asks the disk, once. Python's own search would start a compiler."""

@@ -15,6 +15,8 @@ class Patience:
     last_words_s: float = 5.0
     """From the report of a failure, or the end of its pipe, to the exit."""
     find_model_s: float = 30.0
+    memory_s: float = 10.0
+    """How long a shortage of memory may last: a model that was just deleted frees its own."""
     look_every_s: float = 0.5
     """How often silence is looked at; it must be there twice in a row."""
 
@@ -38,6 +40,23 @@ class CrashPolicy:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupLimits:
+    """How the nodes of one instance wait for each other."""
+
+    beat_s: float = 1.0
+    """How often the leader asks every rank where it is, when nothing changes."""
+    ask_s: float = 3.0
+    lease_s: float = 15.0
+    """A node that is silent for so long is lost: its rank, or the leader, cannot be led."""
+    join_s: float = 60.0
+    """From the call to join until every rank has a port."""
+    settle_s: float = 1.0
+    """How long to wait for the rank that is to blame, when another one noticed first."""
+    leave_s: float = 0.5
+    """For telling the others that this node is leaving."""
+
+
+@dataclass(frozen=True, slots=True)
 class LogLimits:
     max_bytes: int = 4 * 1024**2
     files: int = 3
@@ -52,6 +71,7 @@ class WorkerOptions:
     patience: Patience = field(default_factory=Patience)
     stop: StopSteps = field(default_factory=StopSteps)
     crashes: CrashPolicy = field(default_factory=CrashPolicy)
+    group: GroupLimits = field(default_factory=GroupLimits)
     log: LogLimits = field(default_factory=LogLimits)
     queue_limit: int = 32
     """Requests that may wait for a place in an instance, besides those that have one."""

@@ -8,7 +8,9 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Literal, Protocol, Self
+
+import psutil
 
 from skulkd.worker.log_files import LogPump
 from skulkd.worker.options import LogLimits, StopSteps
@@ -117,6 +119,17 @@ class RunnerProcess:
     async def _ended_by(self, number: signal.Signals, timeout_s: float) -> bool:
         self.send_signal(number)
         return await self.exited(timeout_s)
+
+
+def state_of(pid: int) -> Literal["running", "stopped", "gone"]:
+    """`gone` also when nobody has reaped it yet; `stopped` by a signal, not by a debugger."""
+    try:
+        status = psutil.Process(pid).status()
+    except psutil.Error:
+        return "gone"
+    if status in {psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD}:
+        return "gone"
+    return "stopped" if status == psutil.STATUS_STOPPED else "running"
 
 
 Spawn = Callable[[Launch], Awaitable[RunnerProcess]]

@@ -6,10 +6,17 @@ from collections.abc import Callable
 from skulkd.wire.events import Event
 from skulkd.wire.ids import NodeId, RunnerId
 from skulkd.wire.instances import Instance
-from skulkd.wire.runners import RunnerFailed, RunnerReady, RunnerRunning, RunnerStatus
+from skulkd.wire.runners import (
+    RunnerFailed,
+    RunnerReady,
+    RunnerRunning,
+    RunnerStatus,
+    RunnerWarmingUp,
+)
 from skulkd.worker.causes import Ending
 from skulkd.worker.crash_window import CrashWindow
 from skulkd.worker.desk import TaskDesk
+from skulkd.worker.group_seat import GroupSeat
 from skulkd.worker.options import CrashPolicy
 from skulkd.worker.plan import LocalRunner, Stage
 from skulkd.worker.record import Identity, RunnerRecord
@@ -33,7 +40,9 @@ class Slot:
         self._clock = clock
         self.instance = instance
         self.record = RunnerRecord(Identity(node_id, instance.instance_id, runner_id, shard), clock)
-        self.desk = TaskDesk(self.record, publish, clock)
+        self.seat = None if shard.world_size == 1 else GroupSeat(instance, shard.device_rank, clock)
+        """Set when there are other ranks."""
+        self.desk = TaskDesk(self.record, publish, clock, follows=shard.device_rank > 0)
         self.crashes = CrashWindow(policy, clock)
         self.supervisor: Supervisor | None = None
         self.job: asyncio.Task[None] | None = None
@@ -51,21 +60,55 @@ class Slot:
     def serving(self) -> Supervisor | None:
         """Who takes requests, None while nobody does."""
         ready = isinstance(self.record.status, RunnerReady | RunnerRunning)
+        if self.seat is not None:
+            ready = ready and self.seat.lead is not None and self.seat.lead.serving
         return self.supervisor if ready and not self.stopping else None
+
+    @property
+    def public_status(self) -> RunnerStatus:
+        """For the state. Rank 0 is not ready before it knows that all others are."""
+        status = self.record.status
+        lead = None if self.seat is None else self.seat.lead
+        early = isinstance(status, RunnerReady) and lead is not None and not lead.serving
+        return RunnerWarmingUp() if early else status
 
     def starting(self, job: asyncio.Task[None]) -> None:
         self.job = job
         self._ending = None
+        if self.seat is not None:
+            self.seat.has_process = True
+            self.seat.process_attempt = self.seat.membership.attempt
 
     def ended(self, ending: Ending) -> None:
         """The process is gone, or never came to be."""
-        self.desk.close(TaskEnded("Failed", RUNNER_CRASHED, ending.summary))
         self.supervisor = self.job = None
         self._ending = ending
+        if self.seat is not None:
+            self._ended_in_group(self.seat, ending)
+            return
+        self.desk.close(TaskEnded("Failed", RUNNER_CRASHED, ending.summary))
         if not self.stopping:
             self.crashes.record()
             self._restart_at = self._clock() + self.crashes.delay_s
             self.record.set_status(RunnerFailed(error_message=ending.reason))
+
+    def _ended_in_group(self, seat: GroupSeat, ending: Ending) -> None:
+        """The leader counts, decides, and tells what the requests have to be told."""
+        seat.has_process = False
+        if seat.process_attempt == seat.membership.attempt:
+            seat.close(ending)
+        if seat.lead is None:
+            self.desk.close(TaskEnded("Failed", RUNNER_CRASHED, ending.summary))
+        if not self.stopping:
+            self.record.set_status(RunnerFailed(error_message=ending.reason))
+
+    def refuse(self, ending: Ending, *, later_s: float) -> None:
+        """This rank cannot take part, for now or for good; nothing of it runs."""
+        self._restart_at = self._clock() + later_s
+        self.given_up = not ending.restart_helps
+        if self.seat is not None and self.given_up:
+            self.seat.refused = ending
+        self.record.set_status(RunnerFailed(error_message=ending.reason))
 
     def give_up(self, why: str) -> None:
         """Say so where everybody looks."""
@@ -79,10 +122,14 @@ class Slot:
         self.crashes.close()
         self.given_up = False
         self._restart_at = self._clock()
+        if self.seat is not None:
+            self.seat.refused = None
+            if self.seat.lead is not None:
+                self.seat.lead.retry()
         if self._ending is not None:
             self._ending = Ending(self._ending.cause, restart_helps=True)
 
-    def for_plan(self) -> LocalRunner:
+    def for_plan(self, leader_lost: str | None = None) -> LocalRunner:
         ending = self._ending
         book = self.record.book
         return LocalRunner(
@@ -97,11 +144,12 @@ class Slot:
             circuit_open=self.crashes.open,
             restart_at=self._restart_at,
             given_up=self.given_up,
+            group=None if self.seat is None else self.seat.view(leader_lost),
         )
 
     def _stage(self) -> Stage:
         if self.stopping:
             return "stopping"
-        if self._ending is not None:
+        if self._ending is not None or (self.seat is not None and self.job is None):
             return "down"
         return "up" if self.record.reported and self.supervisor is not None else "starting"

@@ -19,18 +19,19 @@ from skulkd.runner.protocol import Ack, Cancel, Configure, GenerationOptions, Ru
 from skulkd.wire.ids import TaskId
 from skulkd.wire.runners import RunnerFailed, RunnerShutdown, RunnerStatus
 from skulkd.wire.tasks import Shutdown, Task
-from skulkd.worker.causes import Ending, cut, ended, killed, not_started
+from skulkd.worker.causes import Blame, Ending, cut, ended, killed, not_started
 from skulkd.worker.deadlines import Standing, next_deadline
 from skulkd.worker.desk import TaskDesk
 from skulkd.worker.options import StopSteps, WorkerOptions
 from skulkd.worker.pacing import HalfOfTheTime
-from skulkd.worker.process import Launch, RunnerProcess, Spawn
+from skulkd.worker.process import Launch, RunnerProcess, Spawn, state_of
 from skulkd.worker.record import RunnerRecord
 from skulkd.worker.refusals import NotReady, RequestTooLarge
 from skulkd.worker.task_stream import RUNNER_CRASHED, TaskEnded, TaskStream
 
 _log = logging.getLogger(__name__)
 _DRAIN_S = 2.0
+STOPPED = "stopped by a signal"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,15 @@ class Duty:
     record: RunnerRecord
     desk: TaskDesk
     options: WorkerOptions
+
+    @property
+    def grouped(self) -> bool:
+        """Whether there are other ranks, which have to end together with this one."""
+        return self.configure.shard.world_size > 1
+
+    @property
+    def follows(self) -> bool:
+        return self.configure.shard.device_rank > 0
 
 
 class Supervisor:
@@ -63,7 +73,10 @@ class Supervisor:
         self._clock = clock
         self._process: RunnerProcess | None = None
         self._leaving = False
+        self._aborted = False
+        self._with_group: Ending | None = None
         self._refused: str | None = None
+        self._late: str | None = None
         self.on_trace: Callable[[protocol.TaskTrace], None] = lambda _: None
         """Takes what this rank measured of a traced task."""
         self.asked: set[type[Task]] = set()
@@ -99,15 +112,17 @@ class Supervisor:
         stream: TaskStream | None = None,
     ) -> None:
         """Send a task. Raises NotReady when it cannot get through, RequestTooLarge."""
-        try:
-            frame = protocol.encode(RunTask(task=task, generation=generation))
-        except FrameError as error:
-            raise RequestTooLarge(str(error)) from error
-        if self._process is None or self._leaving or not self._process.send(frame):
+        frame = _frame(task, generation)
+        process = None if self._leaving or self._aborted else self._process
+        if process is None or not process.send(frame):
             self._record.milestone("task_send_failed", f"{type(task).__name__}:{task.task_id}")
             instance_id = self._record.identity.instance_id
             raise NotReady(instance_id, self._record.status, "it takes no messages")
         self._desk.opened(task, stream)
+
+    def check_size(self, task: Task, generation: GenerationOptions) -> None:
+        """Raises RequestTooLarge, before anybody else is asked to take part in it."""
+        _frame(task, generation)
 
     def ask(self, task: Task) -> None:
         """Send a step of the runner's life; each is asked for once. Raises NotReady."""
@@ -119,6 +134,14 @@ class Supervisor:
         self._record.cancelling(task_id)
         self._send(Cancel(task_id=task_id))
         self._on_change()
+
+    def abort(self) -> None:
+        """Kill it because its group has ended. Not asked: it may hang for ever inside MLX."""
+        if self._aborted:
+            return
+        self._aborted = True
+        if self._process is not None:
+            self._kill_with_group(self._process)
 
     async def stop(self, steps: StopSteps, leaving: TaskEnded) -> None:
         """Ask, SIGTERM, SIGKILL. Open requests end at once, with `leaving`."""
@@ -136,6 +159,8 @@ class Supervisor:
         self._record.started(process.pid)
         if self._leaving:
             process.send_signal(signal.SIGKILL)
+        if self._aborted:
+            self._kill_with_group(process)
         self._send(self._duty.configure)
         reading = asyncio.create_task(self._read(process.reader))
         watching = asyncio.create_task(self._watch())
@@ -158,6 +183,15 @@ class Supervisor:
                 task.cancel()
             await asyncio.gather(reading, watching, exiting, return_exceptions=True)
         return self._conclude(process, fault)
+
+    def _kill_with_group(self, process: RunnerProcess) -> None:
+        state = state_of(process.pid)
+        phase = self._record.recorder.phase
+        if state == "stopped":
+            self._with_group = killed(STOPPED, phase)
+        elif state != "gone":
+            self._with_group = Ending("ended with its group", True, phase, blame=Blame.FOLLOWED)
+        process.send_signal(signal.SIGKILL)
 
     async def _fault(
         self,
@@ -184,8 +218,11 @@ class Supervisor:
         if self._leaving:
             self._desk.close(TaskEnded("TimedOut"))
             return Ending("stopped as asked", restart_helps=True)
-        if fault is not None and process.exit_code is not None:
-            ending = killed(fault, phase, words)
+        if self._with_group is not None and process.exit_code is not None:
+            ending = self._with_group
+        elif fault is not None and process.exit_code is not None:
+            blame = Blame.WAITED if fault == self._late else Blame.CULPRIT
+            ending = killed(fault, phase, words, blame)
         else:
             ending = ended(
                 process.exit_code,
@@ -195,6 +232,8 @@ class Supervisor:
                 last_line=process.log.last_line,
             )
         record.set_status(RunnerFailed(error_message=ending.reason))
+        if self._duty.grouped:
+            return ending  # what the requests are told comes from the whole group
         model_id = record.identity.shard.model_card.model_id
         message = f"the runner of {model_id} ended before it finished ({ending.summary})"
         self._desk.close(TaskEnded("Failed", RUNNER_CRASHED, f"{message}; ask again"))
@@ -271,11 +310,18 @@ class Supervisor:
             await asyncio.sleep(self._options.patience.look_every_s)
             # Late twice in a row: what lies unread because this loop was busy is no silence.
             if overdue is not None and overdue == self._overdue():
+                self._late = None if overdue in {STOPPED, self._refused} else overdue
                 return overdue
+
+    def _is_stopped(self) -> bool:
+        return self._process is not None and state_of(self._process.pid) == "stopped"
 
     def _overdue(self) -> str | None:
         if self._leaving or self._refused is not None:
             return self._refused
+        if self._duty.grouped and self._is_stopped():
+            # The others wait for it, and burn a core each while they do.
+            return STOPPED
         record = self._record
         failed = isinstance(record.status, RunnerFailed | RunnerShutdown)
         standing = Standing(
@@ -284,9 +330,17 @@ class Supervisor:
             reported=record.reported,
             failed_at=record.status_changed_at if failed else None,
             open=record.book.open,
+            follows=self._duty.follows,
         )
         deadline = next_deadline(standing, self._options.runner, self._options.patience)
         return None if deadline is None or self._clock() < deadline.at else deadline.why
+
+
+def _frame(task: Task, generation: GenerationOptions | None) -> bytes:
+    try:
+        return protocol.encode(RunTask(task=task, generation=generation))
+    except FrameError as error:
+        raise RequestTooLarge(str(error)) from error
 
 
 def _bearable(status: RunnerStatus) -> RunnerStatus:

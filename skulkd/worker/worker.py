@@ -9,36 +9,47 @@ import logging
 import math
 import os
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from functools import partial
-from pathlib import Path
 from typing import assert_never
 from uuid import uuid4
 
+from skulkd.peers import Peers
 from skulkd.runner.protocol import GenerationOptions
 from skulkd.wire.diagnostics import RunnerSupervisorDiagnostics, TaskCancelStatus
 from skulkd.wire.events import Event, RunnerStatusUpdated
 from skulkd.wire.ids import InstanceId, NodeId, RunnerId, TaskId
 from skulkd.wire.runners import RunnerShutdown
 from skulkd.wire.state import State
-from skulkd.wire.tasks import LoadModel, StartWarmup, TextGeneration
+from skulkd.wire.tasks import ConnectToGroup, LoadModel, StartWarmup, TextGeneration
+from skulkd.worker.around import Around, memory_reader
 from skulkd.worker.causes import Ending, not_started
 from skulkd.worker.forking import ForkingSpawn
-from skulkd.worker.launching import CannotLaunch, Launcher, Library
+from skulkd.worker.group_messages import Follow
+from skulkd.worker.group_tasks import GroupTasks
+from skulkd.worker.groups import Groups, Hands
+from skulkd.worker.launching import CannotLaunch, Launcher, Prepared
+from skulkd.worker.model_files import LibraryFiles
 from skulkd.worker.options import StopSteps, WorkerOptions
 from skulkd.worker.plan import (
     Action,
     CancelTask,
+    Connect,
+    EndAttempt,
+    Enlist,
     GiveUp,
+    Join,
     Load,
     Local,
+    LocalRunner,
+    Prepare,
     StartRunner,
+    Step,
     StopRunner,
     WarmUp,
     next_look,
     plan,
 )
-from skulkd.worker.process import Spawn
 from skulkd.worker.refusals import (
     DuplicateTask,
     NoSuchInstance,
@@ -55,6 +66,11 @@ _LONGEST_PAUSE_S = 1.0
 # Changes that come faster than this are looked at together: a flood costs one look.
 _BREATH_S = 0.01
 _LAST_STEPS_S = 10.0
+_TASKS: dict[type[Step], type[ConnectToGroup | LoadModel | StartWarmup]] = {
+    Connect: ConnectToGroup,
+    Load: LoadModel,
+    WarmUp: StartWarmup,
+}
 _DELETED = TaskEnded("Cancelled", INSTANCE_DELETED, "cancelled because the instance was deleted")
 _STOPPED = TaskEnded("Failed", NODE_STOPPING, "the node stopped before it finished; ask again")
 
@@ -68,24 +84,35 @@ class Worker:
         node_id: NodeId,
         state: Callable[[], State],
         publish: Callable[[Event], None],
-        library: Library,
-        log_dir: Path,
+        around: Around,
         options: WorkerOptions | None = None,
-        spawn: Spawn | None = None,
-        environ: Mapping[str, str] | None = None,
     ) -> None:
         self._node_id = node_id
         self._state = state
         self._publish = publish
         self._options = options or WorkerOptions()
-        self._spawn = spawn or ForkingSpawn()
+        self._spawn = around.spawn or ForkingSpawn()
+        find_s = self._options.patience.find_model_s
         self._launcher = Launcher(
-            node_id, library, log_dir, self._options, os.environ if environ is None else environ
+            node_id,
+            around.files or LibraryFiles(around.library, find_s),
+            around.memory or memory_reader(),
+            around.log_dir,
+            self._options,
+            os.environ if around.environ is None else around.environ,
         )
         self._slots: dict[RunnerId, Slot] = {}
         self._jobs: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
         self._stopping = False
+        self._groups, self._group_tasks = self._with_others(around.peers)
+
+    def _with_others(self, peers: Peers | None) -> tuple[Groups | None, GroupTasks | None]:
+        if peers is None:
+            return None, None
+        limits = self._options.group
+        hands = Hands(self._slots.values, self._begin, self._wake.set, self._prepare)
+        return Groups(peers, hands, limits), GroupTasks(peers, hands, limits)
 
     # --- for the node ---
 
@@ -107,8 +134,10 @@ class Worker:
         self._stopping = True
         self._wake.set()
         slots = tuple(self._slots.values())
+        leaving = [] if self._groups is None else [self._groups.leave()]
         await asyncio.gather(
-            *(self._stop_slot(slot, steps or self._options.stop, _STOPPED) for slot in slots)
+            *leaving,
+            *(self._stop_slot(slot, steps or self._options.stop, _STOPPED) for slot in slots),
         )
         self._publish_statuses(self._state())
         self._slots.clear()
@@ -137,8 +166,20 @@ class Worker:
             raise QueueFull(task.instance_id, waiting, min(max(after_s, 1), 60))
         cancel = partial(self._cancel, task.task_id)
         stream = TaskStream(task.task_id, self._options.stream_bytes, cancel)
-        supervisor.submit(task, generation, stream)
-        return stream
+
+        def hand_over(to: Supervisor) -> TaskStream:
+            to.submit(task, generation, stream)
+            return stream
+
+        if slot.seat is None or self._group_tasks is None:
+            return hand_over(supervisor)
+        request = Follow(
+            instance_id=task.instance_id,
+            attempt=slot.seat.process_attempt,
+            task=task,
+            generation=generation,
+        )
+        return await self._group_tasks.submit(slot, request, hand_over, cancel)
 
     def cancel(self, task_id: TaskId) -> TaskCancelStatus:
         """Ask for the end of a request. Raises NoSuchTask."""
@@ -171,12 +212,17 @@ class Worker:
         local = Local(
             self._node_id,
             time.monotonic(),
-            {runner_id: slot.for_plan() for runner_id, slot in self._slots.items()},
+            {runner_id: self._view(slot) for runner_id, slot in self._slots.items()},
         )
         for action in plan(state, local):
             self._carry_out(action)
+        due = [next_look(local), None if self._groups is None else self._groups.look()]
         self._publish_statuses(state)
-        return next_look(local)
+        return min((at for at in due if at is not None), default=None)
+
+    def _view(self, slot: Slot) -> LocalRunner:
+        lost = None if self._groups is None else self._groups.leader_lost(slot)
+        return slot.for_plan(lost)
 
     async def _pause(self, due: float | None) -> None:
         limit_s = _LONGEST_PAUSE_S
@@ -193,8 +239,10 @@ class Worker:
         match action:
             case StartRunner():
                 self._start(action)
-            case Load() | WarmUp():
+            case Connect() | Load() | WarmUp():
                 self._ask(action)
+            case Enlist() | Prepare() | Join() | EndAttempt():
+                self._carry_out_in_group(action)
             case StopRunner():
                 slot = self._slots[action.runner_id]
                 slot.stopping = True
@@ -207,9 +255,31 @@ class Worker:
             case _ as unreachable:
                 assert_never(unreachable)
 
+    def _carry_out_in_group(self, action: Enlist | Prepare | Join | EndAttempt) -> None:
+        if isinstance(action, Enlist):
+            slot = self._slots[action.runner_id] = self._new_slot(action)
+        slot = self._slots[action.runner_id]
+        groups, seat = self._groups, slot.seat
+        if groups is None or seat is None:
+            why = not_started("this node knows no others, so it has no ranks", restart_helps=False)
+            slot.refuse(why, later_s=0.0)
+            return
+        match action:
+            case Enlist():
+                groups.enlist(slot, seat)
+                self._wake.set()
+            case Prepare():
+                groups.prepare(slot, seat)
+            case Join():
+                groups.join(slot, seat)
+            case EndAttempt():
+                groups.end_attempt(slot, seat, action.why)
+            case _ as unreachable:
+                assert_never(unreachable)
+
     def _publish_statuses(self, state: State) -> None:
         for slot in self._slots.values():
-            status = slot.record.status
+            status = slot.public_status
             if status != slot.published and slot.instance.instance_id in state.instances:
                 slot.published = status
                 self._publish(RunnerStatusUpdated(runner_id=slot.runner_id, runner_status=status))
@@ -222,7 +292,7 @@ class Worker:
             slot = self._slots[action.runner_id] = self._new_slot(action)
         slot.starting(self._begin(self._live(slot)))
 
-    def _new_slot(self, action: StartRunner) -> Slot:
+    def _new_slot(self, action: StartRunner | Enlist) -> Slot:
         return Slot(
             self._node_id,
             action.instance,
@@ -252,17 +322,30 @@ class Worker:
 
     async def _supervise(self, slot: Slot) -> Ending:
         try:
-            configure, launch = await self._launcher.prepare(slot.instance, slot.runner_id)
+            prepared = await self._prepared(slot)
         except CannotLaunch as error:
             return not_started(str(error), restart_helps=error.later)
-        duty = Duty(configure, launch, slot.record, slot.desk, self._options)
+        duty = Duty(prepared.configure, prepared.launch, slot.record, slot.desk, self._options)
         slot.supervisor = Supervisor(duty, self._spawn, self._wake.set)
         return await slot.supervisor.run()
 
-    def _ask(self, action: Load | WarmUp) -> None:
+    async def _prepared(self, slot: Slot) -> Prepared:
+        """Raises CannotLaunch. In a group all is there, and is not waited for."""
+        seat = slot.seat
+        if seat is None:
+            return await self._prepare(slot)
+        if seat.prepared is None or seat.port is None:
+            raise CannotLaunch("it has left the attempt", later=True)
+        return seat.prepared.in_group(slot.instance, seat.port.address, seat.membership.ports)
+
+    async def _prepare(self, slot: Slot) -> Prepared:
+        return await self._launcher.prepare(slot.instance, slot.runner_id)
+
+    def _ask(self, action: Step) -> None:
         slot = self._slots[action.runner_id]
-        kind = LoadModel if isinstance(action, Load) else StartWarmup
-        task = kind(task_id=TaskId(str(uuid4())), instance_id=slot.instance.instance_id)
+        task = _TASKS[type(action)](
+            task_id=TaskId(str(uuid4())), instance_id=slot.instance.instance_id
+        )
         try:
             if slot.supervisor is not None:
                 slot.supervisor.ask(task)
@@ -287,6 +370,8 @@ class Worker:
             if late:
                 _log.error("the supervisor of runner %s does not end", slot.runner_id)
                 job.cancel()
+        if slot.seat is not None:
+            slot.seat.hold(None)
         slot.record.set_status(RunnerShutdown())
 
     def _begin(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
@@ -308,6 +393,8 @@ class Worker:
             status = slot.record.book.cancel(task_id)
             if status == "cancel_requested" and slot.supervisor is not None:
                 slot.supervisor.cancel(task_id)
+                if slot.seat is not None and self._group_tasks is not None:
+                    self._group_tasks.drop(slot.seat, task_id)
             if status is not None:
                 return status
         return None

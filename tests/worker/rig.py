@@ -29,6 +29,7 @@ from skulkd.wire.instances import Instance
 from skulkd.wire.machine import MemoryUsage
 from skulkd.wire.runners import RunnerFailed, RunnerReady, RunnerStatus
 from skulkd.wire.tasks import InputMessage, TextGeneration, TextGenerationTaskParams
+from skulkd.worker.around import Around
 from skulkd.worker.options import CrashPolicy, Patience, StopSteps, WorkerOptions
 from skulkd.worker.process import Spawn, spawn_runner
 from skulkd.worker.task_stream import TaskEnded, TaskStream
@@ -189,11 +190,8 @@ async def running(
         node_id=NODE,
         state=lambda: rig.replica.state,
         publish=rig.publish,
-        library=library or Shelf(),
-        log_dir=log_dir,
+        around=Around(library or Shelf(), log_dir, spawn=spawn, environ=environ),
         options=options,
-        spawn=spawn,
-        environ=environ,
     )
     loop = asyncio.create_task(rig.worker.run())
     try:

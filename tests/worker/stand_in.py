@@ -1,6 +1,7 @@
 """A runner without MLX: a real process that speaks the real protocol and misbehaves on demand.
 
-`--boot` says how it lives. The text of a request is a command to it, see `_answer`. Writes its
+`--boot` says how it lives. The text of a request is a command to it, see `_answer`; with ` on 1`
+at its end only rank 1 obeys and the others wait for it. Writes its
 JSON by hand, so that it starts at once and the daemon's side has to understand it.
 """
 
@@ -86,6 +87,8 @@ class StandIn:
         if kind == "TextGeneration":
             self._begin(task, "RunnerRunning")
             threading.Thread(target=self._answer, args=(task,), daemon=True).start()
+        elif kind == "ConnectToGroup":
+            self._connect(task)
         elif kind == "LoadModel":
             self._load(task)
         elif kind == "StartWarmup":
@@ -93,11 +96,25 @@ class StandIn:
         elif kind == "Shutdown":
             self._shut_down(task)
 
+    def _connect(self, task: Fields) -> None:
+        self._begin(task, "RunnerConnecting")
+        self._phase("connect_group", "enter", task)
+        if self._boot == "hang in connect":
+            NEVER.wait()
+        if self._boot == "crash in connect":
+            os._exit(70)
+        if self._boot == "lost in connect":
+            os._exit(91)
+        self._end(task, "Complete")
+        self._status("RunnerConnected")
+
     def _load(self, task: Fields) -> None:
         self._begin(task, "RunnerLoading", totalLayers=8)
         self._phase("load_model", "enter", task)
         if self._boot == "crash in load":
             os._exit(70)
+        if self._boot == "hang in load":
+            NEVER.wait()
         if self._boot == "bad model":
             self._fail("model.safetensors is cut off: 7 of 9 bytes", 65)
         if self._boot == "refuse to load":
@@ -139,7 +156,10 @@ class StandIn:
 
     def _answer(self, task: Fields) -> None:
         self._phase("decode_stream", "enter", task)
-        command, _, argument = task["taskParams"]["input"][0]["content"].partition(" ")
+        text, _, where = task["taskParams"]["input"][0]["content"].partition(" on ")
+        if where and int(where) != self._rank:
+            text = "hang"  # it waits for the one that was meant
+        command, _, argument = text.partition(" ")
         cancelled = self._cancelled.setdefault(task["taskId"], threading.Event())
         if command == "say":
             self._say(task, int(argument))
@@ -171,7 +191,8 @@ class StandIn:
             self._break_the_pipe(command)
 
     def _say(self, task: Fields, count: int) -> None:
-        self._send("PrefillProgress", taskId=task["taskId"], processed=3, total=3)
+        if self._rank == 0:
+            self._send("PrefillProgress", taskId=task["taskId"], processed=3, total=3)
         for number in range(count):
             self._out(task, f"{number} ")
         usage = {
@@ -181,7 +202,8 @@ class StandIn:
             "prompt_tokens_details": {},
             "completion_tokens_details": {},
         }
-        self._send("Output", taskId=task["taskId"], usage=usage)
+        if self._rank == 0:
+            self._send("Output", taskId=task["taskId"], usage=usage)
         self._phase("completion", "generation_complete", task)
         self._end(task, "Complete")
         self._end(task, "Complete")
@@ -213,8 +235,14 @@ class StandIn:
     def _status(self, kind: str, **fields: Any) -> None:
         self._send("Status", status={kind: fields})
 
+    @property
+    def _rank(self) -> int:
+        shard: Fields = next(iter(self._configure["shard"].values()))
+        return int(shard["deviceRank"])
+
     def _out(self, task: Fields, text: str) -> None:
-        self._send("Output", taskId=task["taskId"], items=[{"text": text, "tokens": 1}])
+        if self._rank == 0:
+            self._send("Output", taskId=task["taskId"], items=[{"text": text, "tokens": 1}])
 
     def _phase(
         self, phase: str, event: str, task: Fields | None = None, sequence: int | None = None

@@ -141,4 +141,4 @@ async def test_a_model_without_files_is_not_started(tmp_path: Path) -> None:
     library = Shelf(paths={}, problems={"skulk/stand-in": "model.safetensors is cut off"})
     async with running(tmp_path, stand_in(), library=library) as rig:
         reason = await rig.fails(rig.place(), "would not help")
-        assert reason.startswith("Not started: model.safetensors is cut off.")
+        assert reason.startswith("Not started: staging-failed: model.safetensors is cut off.")
