@@ -18,6 +18,8 @@ from skulkd.api.journal import Journal
 from skulkd.api.lifecycle import Lifecycle
 from skulkd.api.metrics import Metrics
 from skulkd.api.model_shelf import ModelShelf
+from skulkd.api.node_news import teller
+from skulkd.api.placing import Placements
 from skulkd.api.reach import Reach, api_addresses
 from skulkd.api.running_settings import RunningSettings
 from skulkd.api.services import Access, Identity, Services
@@ -105,6 +107,8 @@ def build_services(rooms: Rooms, lifecycle: Lifecycle) -> Services:
     inference = _inference(rooms)
     places = rooms.settings.started.config.runtime.max_concurrent_requests
     metrics.registry.register(InferenceCollector(inference, places))
+    view = StateView(rooms.replica, rooms.telemetry)
+    tell = teller(inference.models, rooms.settings)
     services = Services(
         identity=rooms.identity,
         access=Access(rooms.policy),
@@ -112,11 +116,12 @@ def build_services(rooms: Rooms, lifecycle: Lifecycle) -> Services:
         monitor=rooms.monitor,
         replica=rooms.replica,
         telemetry=rooms.telemetry,
-        state=StateView(rooms.replica, rooms.telemetry),
+        state=view,
         events=rooms.events,
         lifecycle=lifecycle,
         metrics=metrics,
         inference=inference,
+        placements=Placements(view, rooms.replica, rooms.journal, rooms.peers, tell),
         peers=rooms.peers,
         reign=lone_reign(rooms.identity.node_id),
     )

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_origin
 
 from aiohttp import web
+from multidict import MultiMapping
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from skulkd.api.errors import ApiError, InvalidRequest
@@ -66,9 +67,16 @@ def parse_body(raw: bytes, content_type: str, adapter: TypeAdapter[Any]) -> Any:
 
 
 def parse_query(query: Mapping[str, str], model: type[Model]) -> Model:
-    """The query as its model; values arrive as text, so numbers and booleans are read from it."""
+    """The query as its model; values arrive as text, so numbers and booleans are read from it.
+
+    A key of the model that is a list may be repeated.
+    """
+    values: dict[str, Any] = dict(query)
+    for name, field in model.model_fields.items():
+        if get_origin(field.annotation) is list and isinstance(query, MultiMapping):
+            values[name] = query.getall(name, [])
     try:
-        return model.model_validate(dict(query), strict=False)
+        return model.model_validate(values, strict=False)
     except ValidationError as error:
         raise InvalidRequest([_located(item, "query") for item in _items(error)]) from error
 

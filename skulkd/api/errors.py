@@ -33,12 +33,18 @@ class ApiError(Exception):
     """A deliberate refusal: an HTTP status and a sentence for the person who asked."""
 
     def __init__(
-        self, status: int, message: str, *, headers: Mapping[str, str] = NO_HEADERS
+        self,
+        status: int,
+        message: str,
+        *,
+        headers: Mapping[str, str] = NO_HEADERS,
+        refusal: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
         self.message = message
         self.headers = headers
+        self.refusal = refusal
 
 
 class ShuttingDown(ApiError):
@@ -66,9 +72,16 @@ def phrase(status: int) -> str:
         return "Unknown"
 
 
-def envelope(status: int, message: str) -> bytes:
-    """The body of a deliberate error."""
-    error = {"message": message, "type": phrase(status), "param": None, "code": status}
+def envelope(status: int, message: str, refusal: Mapping[str, Any] | None = None) -> bytes:
+    """The body of a deliberate error; `refusal` is the same reason for programs."""
+    error: dict[str, Any] = {
+        "message": message,
+        "type": phrase(status),
+        "param": None,
+        "code": status,
+    }
+    if refusal is not None:
+        error["refusal"] = refusal
     return _compact({"error": error})
 
 
@@ -99,7 +112,8 @@ def ok(body: bytes) -> web.Response:
 
 def refusal(error: ApiError) -> web.Response:
     """The answer to a deliberate error."""
-    return answer(error.status, envelope(error.status, error.message), headers=error.headers)
+    body = envelope(error.status, error.message, error.refusal)
+    return answer(error.status, body, headers=error.headers)
 
 
 def _compact(body: dict[str, Any]) -> bytes:

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import asdict
 from uuid import uuid4
 
 from aiohttp import web
 
-from skulkd.api.dispatch import card_of
 from skulkd.api.errors import ApiError, ok
+from skulkd.api.placement_errors import placement_error
 from skulkd.api.routes import RouteTable
 from skulkd.api.services import Services, services
-from skulkd.placement.built import instance_of
-from skulkd.placement.candidates import cluster_of
-from skulkd.placement.fresh import make_fresh
-from skulkd.placement.memory import WHOLE, Share, context_token_limit, working_set_bytes
-from skulkd.placement.planner import plan
+from skulkd.placement.orders import CreateOrder, DeleteOrder, PlaceOrder
 from skulkd.placement.refusals import Refusal
-from skulkd.placement.wish import Wish
 from skulkd.store.errors import UnknownModelError
 from skulkd.wire.cards import ModelCard
-from skulkd.wire.events import InstanceCreated, InstanceDeleted
 from skulkd.wire.ids import CommandId, InstanceId
-from skulkd.wire.instances import Instance, MlxRingInstance
+from skulkd.wire.instances import Instance
 from skulkd.wire.placement import (
     CreateInstanceParams,
     CreateInstanceResponse,
@@ -34,7 +29,6 @@ routes = RouteTable("instances")
 RECEIVED = "Command received."
 NOT_FOUND = "Instance not found"
 INFO_POLL_S = 1.0
-_GIB = 1024**3
 
 
 @routes.post(
@@ -42,20 +36,14 @@ _GIB = 1024**3
     summary="Let the planner place a model",
     body=PlaceInstanceParams,
     answer=CreateInstanceResponse,
-    errors=(400, 404),
+    errors=(400, 404, 503),
 )
 async def post_place_instance(request: web.Request, body: PlaceInstanceParams) -> web.Response:
     node = services(request)
-    card = await _card(node, body.model_id)
-    await _require_files(node, card)
-    wish = Wish(
-        card=card,
-        sharding=body.sharding,
-        min_nodes=body.min_nodes,
-        excluded=frozenset(body.excluded_nodes),
-    )
-    instance = await _plan(node, wish)
-    return _created(node, instance, card)
+    card = await find_card(node, body.model_id)
+    order = await place_order(node, body, card)
+    instance = await _placed(node, order)
+    return _accepted(instance, card)
 
 
 @routes.post(
@@ -63,44 +51,48 @@ async def post_place_instance(request: web.Request, body: PlaceInstanceParams) -
     summary="Create an instance exactly as given",
     body=CreateInstanceParams,
     answer=CreateInstanceResponse,
-    errors=(400, 409),
+    errors=(400, 409, 503),
 )
 async def post_instance(request: web.Request, body: CreateInstanceParams) -> web.Response:
     node = services(request)
-    instance = body.instance
-    _check_shape(node, instance)
-    card = card_of(instance)
-    _check_total_memory(node, card)
-    await _require_files(node, card)
-    # Looked at last: nothing may come between this and the event.
-    _check_new(node, instance)
-    memory = node.state.current().node_memory.get(node.identity.node_id)
-    shares = [] if memory is None else [Share(WHOLE, working_set_bytes(memory))]
-    limit = context_token_limit(card, shares)
-    return _created(node, instance.model_copy(update={"context_token_limit": limit}), card)
+    news = await node.placements.news(body.instance.shard_assignments.model_id)
+    try:
+        instance = await node.placements.create(CreateOrder(instance=body.instance, news=news))
+    except Refusal as refusal:
+        raise placement_error(refusal) from refusal
+    shards = instance.shard_assignments.runner_to_shard
+    return _accepted(instance, next(iter(shards.values())).model_card)
 
 
 @routes.get("/instance/{instance_id}", summary="One placed model", answer=Instance, errors=(404,))
 async def get_instance(request: web.Request) -> web.Response:
-    return ok(_find(request).model_dump_json().encode())
+    wanted = InstanceId(request.match_info["instance_id"])
+    instance = services(request).replica.state.instances.get(wanted)
+    if instance is None:
+        raise ApiError(404, NOT_FOUND)
+    return ok(instance.model_dump_json().encode())
 
 
 @routes.delete(
     "/instance/{instance_id}",
     summary="Take a placed model away; its requests are cancelled",
     answer=DeleteInstanceResponse,
-    errors=(404,),
+    errors=(404, 503),
 )
 async def delete_instance(request: web.Request) -> web.Response:
-    instance_id = _find(request).instance_id
-    services(request).inference.journal.append(InstanceDeleted(instance_id=instance_id))
+    instance_id = InstanceId(request.match_info["instance_id"])
+    try:
+        await services(request).placements.delete(DeleteOrder(instance_id=instance_id))
+    except Refusal as refusal:
+        raise placement_error(refusal) from refusal
     body = DeleteInstanceResponse(
         message=RECEIVED, command_id=_new_command(), instance_id=instance_id
     )
     return ok(body.model_dump_json().encode())
 
 
-async def _card(node: Services, model_id: str) -> ModelCard:
+async def find_card(node: Services, model_id: str) -> ModelCard:
+    """The card of this id. Raises ApiError 404, or 400 when its files are broken."""
     models = node.inference.models
     try:
         return (await models.catalogue()).require(model_id)
@@ -111,82 +103,39 @@ async def _card(node: Services, model_id: str) -> ModelCard:
         raise ApiError(404, f"{error.message}; {hint}") from error
 
 
-async def _require_files(node: Services, card: ModelCard) -> None:
-    problem = await node.inference.models.why_not_here(card.model_id)
-    if problem is not None:
-        raise ApiError(
-            400,
-            f"{problem}; bring them with: skulkctl model import PATH --id {card.model_id}"
-            " (or skulkctl model pull demo for a first model)",
-        )
+async def place_order(node: Services, body: PlaceInstanceParams, card: ModelCard) -> PlaceOrder:
+    """The order that the master gets, with what the nodes say of themselves."""
+    shape = await node.inference.models.shape(card.model_id)
+    return PlaceOrder(
+        instance_id=InstanceId(str(uuid4())),
+        card=card,
+        sharding=body.sharding,
+        meta=body.instance_meta,
+        min_nodes=body.min_nodes,
+        excluded=body.excluded_nodes,
+        only=body.only_nodes,
+        shape={key: value for key, value in asdict(shape).items() if value is not None},
+        news=await node.placements.news(card.model_id),
+    )
 
 
-async def _plan(node: Services, wish: Wish) -> Instance:
+async def _placed(node: Services, order: PlaceOrder) -> Instance:
     """An instance that fits now. What is not known yet is waited for, a little."""
     loop = asyncio.get_running_loop()
     patience_s = node.inference.pace.placement_s
     gives_up_at = loop.time() + patience_s
     while True:
-        state = node.state.current()
-        taken = [
-            instance.ephemeral_port
-            for instance in state.instances.values()
-            if isinstance(instance, MlxRingInstance)
-        ]
         try:
-            cluster = cluster_of(state, wish.card.model_id)
-            found = plan(wish, cluster)
-            return instance_of(found, cluster.links, make_fresh(len(found.ranks), taken))
+            return await node.placements.place(order)
         except Refusal as refusal:
-            if not refusal.pending:
-                raise ApiError(400, _with_hints(refusal)) from refusal
-            if loop.time() >= gives_up_at:
-                message = f"{refusal} (waited {patience_s:g}s)"
-                raise ApiError(503, message, headers={"Retry-After": "5"}) from refusal
+            if not refusal.pending or loop.time() >= gives_up_at:
+                smaller = (await node.inference.models.catalogue()).smaller_variants(order.card)
+                nearest = node.placements.nearest(order, smaller)
+                raise placement_error(refusal, nearest, waited_s=patience_s) from refusal
         await asyncio.sleep(min(INFO_POLL_S, patience_s))
 
 
-def _with_hints(refusal: Refusal) -> str:
-    return "\n".join([str(refusal), *(f"hint: {hint}" for hint in refusal.hints)])
-
-
-def _check_shape(node: Services, instance: Instance) -> None:
-    """Only what this node can carry out by itself."""
-    own = node.identity.node_id
-    if list(instance.shard_assignments.node_to_runner) != [own]:
-        raise ApiError(400, f"this node can only create instances on itself alone ({own})")
-    shards = instance.shard_assignments.runner_to_shard.values()
-    if len(shards) != 1 or any(shard.world_size != 1 for shard in shards):
-        raise ApiError(400, "an instance on one node has exactly one shard, of world size 1")
-    if card_of(instance).model_id != instance.shard_assignments.model_id:
-        raise ApiError(400, "the shard's card is of another model than the instance")
-
-
-def _check_total_memory(node: Services, card: ModelCard) -> None:
-    memories = node.state.current().node_memory.values()
-    available = sum(memory.ram_available.in_bytes for memory in memories)
-    required = card.storage_size.in_bytes
-    if required > available:
-        raise ApiError(
-            400,
-            f"too little memory for {card.model_id}. Required: {required / _GIB:.1f}GB,"
-            f" Available: {available / _GIB:.1f}GB",
-        )
-
-
-def _check_new(node: Services, instance: Instance) -> None:
-    known = node.replica.state.instances
-    runners = {
-        runner_id
-        for other in known.values()
-        for runner_id in other.shard_assignments.runner_to_shard
-    }
-    if instance.instance_id in known or runners & set(instance.shard_assignments.runner_to_shard):
-        raise ApiError(409, "an instance with this id, or a runner with this id, is there already")
-
-
-def _created(node: Services, instance: Instance, card: ModelCard) -> web.Response:
-    node.inference.journal.append(InstanceCreated(instance=instance))
+def _accepted(instance: Instance, card: ModelCard) -> web.Response:
     body = CreateInstanceResponse(
         message=RECEIVED,
         command_id=_new_command(),
@@ -194,14 +143,6 @@ def _created(node: Services, instance: Instance, card: ModelCard) -> web.Respons
         instance_id=instance.instance_id,
     )
     return ok(body.model_dump_json().encode())
-
-
-def _find(request: web.Request) -> Instance:
-    wanted = InstanceId(request.match_info["instance_id"])
-    instance = services(request).replica.state.instances.get(wanted)
-    if instance is None:
-        raise ApiError(404, NOT_FOUND)
-    return instance
 
 
 def _new_command() -> CommandId:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from typing import TypeVar
 
 from skulkd.api.errors import ApiError
+from skulkd.placement.shape import UNKNOWN_SHAPE, ModelShape, shape_from_config
 from skulkd.settings.paths import Paths
 from skulkd.store.cards import (
     CardCatalogue,
@@ -17,6 +19,7 @@ from skulkd.store.cards import (
 )
 from skulkd.store.errors import FileAccessError
 from skulkd.store.library import LocalModel, ModelLibrary
+from skulkd.store.model_documents import CONFIG_FILE
 from skulkd.wire.cards import ModelCard
 
 DISK_DEADLINE_S = 20.0
@@ -48,6 +51,21 @@ class ModelShelf:
             if self._library.find(model_id) is not None:
                 return None
             return self._library.problem(model_id) or f"{model_id} has no files on this node"
+
+        return await self._run(look)
+
+    async def shape(self, model_id: str) -> ModelShape:
+        """What the files of a model that is here say of its inside."""
+
+        def look() -> ModelShape:
+            found = self._library.find(model_id)
+            if found is None:
+                return UNKNOWN_SHAPE
+            try:
+                config = json.loads((found / CONFIG_FILE).read_bytes())
+            except (OSError, ValueError):
+                return UNKNOWN_SHAPE
+            return shape_from_config(config) if isinstance(config, dict) else UNKNOWN_SHAPE
 
         return await self._run(look)
 

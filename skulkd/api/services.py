@@ -13,6 +13,7 @@ from skulkd.api.auth import Policy
 from skulkd.api.inference import Inference
 from skulkd.api.lifecycle import Lifecycle
 from skulkd.api.metrics import Metrics
+from skulkd.api.placing import Placements
 from skulkd.api.protocol import own_app
 from skulkd.api.running_settings import RunningSettings
 from skulkd.cluster.reign import GetReign
@@ -61,6 +62,7 @@ class Services:
     lifecycle: Lifecycle
     metrics: Metrics
     inference: Inference
+    placements: Placements
     peers: Peers
     reign: GetReign
 

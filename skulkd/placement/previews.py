@@ -25,8 +25,7 @@ METAS: tuple[InstanceMeta, ...] = get_args(InstanceMeta)
 class Preview:
     """A combination that was asked for, and a plan or the reason why there is none."""
 
-    sharding: Sharding
-    meta: InstanceMeta
+    wish: Wish
     outcome: Plan | Refusal
 
 
@@ -45,6 +44,6 @@ def previews(wish: Wish, cluster: Cluster) -> list[Preview]:
 def _combination(wish: Wish, cluster: Cluster) -> Iterator[Preview]:
     try:
         for found in plans_by_size(wish, cluster):
-            yield Preview(wish.sharding, wish.meta, found)
+            yield Preview(wish, found)
     except Refusal as refusal:
-        yield Preview(wish.sharding, wish.meta, refusal)
+        yield Preview(wish, refusal)

@@ -12,6 +12,11 @@ class ErrorBody(SnakeModel):
     type: str = Field(description="HTTP reason phrase, or a failure kind after generation began.")
     param: str | None = None
     code: int = Field(description="HTTP status.")
+    refusal: dict[str, Any] | None = Field(
+        default=None,
+        exclude_if=lambda told: told is None,
+        description="Kind and data of a refused placement, with hints.",
+    )
 
 
 class ErrorEnvelope(SnakeModel):

@@ -1,6 +1,6 @@
 """Requests to place and remove models. Envelopes are snake_case, what is inside is camelCase."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -19,6 +19,9 @@ class PlaceInstanceParams(SnakeModel):
     instance_meta: InstanceMeta = "MlxRing"
     min_nodes: int = 1
     excluded_nodes: list[NodeId] = Field(default_factory=list)
+    only_nodes: list[NodeId] = Field(
+        default_factory=list, description="Use none but these; empty means any."
+    )
 
 
 class CreateInstanceParams(SnakeModel):
@@ -40,6 +43,17 @@ class DeleteInstanceResponse(SnakeModel):
     instance_id: InstanceId
 
 
+class NodeNeed(SnakeModel):
+    """Bytes that a share takes on one node, and what the node may give."""
+
+    total_bytes: int
+    weights_bytes: int
+    overhead_bytes: int
+    kv_bytes: int
+    floor_bytes: int
+    usable_bytes: int
+
+
 class PlacementPreview(SnakeModel):
     """One combination: an instance that would work, or the reason why none does."""
 
@@ -51,6 +65,21 @@ class PlacementPreview(SnakeModel):
         default=None, description="Bytes of weights each node would take."
     )
     error: str | None = None
+    effective_sharding: Sharding | None = Field(
+        default=None, description="What it would be; on one node always Pipeline."
+    )
+    effective_instance_meta: InstanceMeta | None = Field(
+        default=None, description="What it would be; on one node always MlxRing."
+    )
+    context_token_limit: int | None = Field(
+        default=None, description="Most tokens of prompt and answer; null when nothing bounds it."
+    )
+    need_by_node: dict[NodeId, NodeNeed] | None = Field(
+        default=None, description="All that each node must give, part by part."
+    )
+    refusal: dict[str, Any] | None = Field(
+        default=None, description="The error for programs: kind, data and hints."
+    )
 
 
 class PlacementPreviewResponse(SnakeModel):

@@ -18,6 +18,8 @@ from skulkd.api.journal import Journal
 from skulkd.api.lifecycle import Lifecycle
 from skulkd.api.metrics import Metrics
 from skulkd.api.model_shelf import ModelShelf
+from skulkd.api.node_news import teller
+from skulkd.api.placing import Placements
 from skulkd.api.protocol import protocol_factory
 from skulkd.api.routes import RouteTable
 from skulkd.api.running_settings import RunningSettings, Sources
@@ -34,6 +36,7 @@ from skulkd.peers import Peers
 from skulkd.settings.paths import find_paths
 from skulkd.store.library import ModelLibrary
 from skulkd.wire.ids import NodeId
+from skulkd.worker.worker import Around
 from skulkd.worker.worker import Worker as RealWorker
 
 SECRET = "a-secret-of-the-tests"
@@ -55,6 +58,8 @@ def some_services(
     )
     replica, telemetry, events = Replica(), Telemetry(), EventLog()
     peers = peers or LonePeers(NodeId("node-test"))
+    inference = some_inference(home, replica, events, peers=peers)
+    view = StateView(replica, telemetry)
     node = Services(
         identity=Identity(peers.node_id, "kite1", "testhost", "0.0.0", str(home)),
         access=Access(policy),
@@ -62,16 +67,28 @@ def some_services(
         monitor=MachineMonitor(name="kite1", models_dir=home, version="0.0.0"),
         replica=replica,
         telemetry=telemetry,
-        state=StateView(replica, telemetry),
+        state=view,
         events=events,
         lifecycle=Lifecycle(()),
         metrics=Metrics("0.0.0", dict),
-        inference=some_inference(home, replica, events, peers=peers),
+        inference=inference,
+        placements=some_placements(view, replica, inference, settings, peers),
         peers=peers,
         reign=lone_reign(peers.node_id),
     )
     serve_peers(node)
     return node
+
+
+def some_placements(
+    view: StateView,
+    replica: Replica,
+    inference: Inference,
+    settings: RunningSettings,
+    peers: Peers,
+) -> Placements:
+    """Decides on this node, for the state that it has."""
+    return Placements(view, replica, inference.journal, peers, teller(inference.models, settings))
 
 
 def some_inference(
@@ -90,8 +107,7 @@ def some_inference(
         node_id=peers.node_id,
         state=lambda: replica.state,
         publish=journal.append,
-        library=library,
-        log_dir=home,
+        around=Around(library=library, log_dir=home, peers=peers),
     )
     dispatcher = Dispatcher(peers, lambda: replica.state, journal, worker)
     return Inference(worker, journal, ModelShelf(paths, library), dispatcher, pace=pace or Pace())

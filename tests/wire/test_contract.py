@@ -69,6 +69,12 @@ ADDED = {  # optional keys that the reference's models do not have
     ("BenchChatCompletionRequest", "max_completion_tokens"),  # the reference ignores it
     ("ChatCompletionRequest", "max_completion_tokens"),
     ("CreateInstanceResponse", "instance_id"),  # the reference lets clients guess it
+    ("PlaceInstanceParams", "only_nodes"),
+    ("PlacementPreview", "effective_sharding"),  # what a row would really be and need
+    ("PlacementPreview", "effective_instance_meta"),
+    ("PlacementPreview", "context_token_limit"),
+    ("PlacementPreview", "need_by_node"),
+    ("PlacementPreview", "refusal"),
 }
 REPEATS_DROPPED = {  # a repeated name is dropped, not refused, in the reference as in ours
     ("PlacementCardConfig", "compatibleBackends"),

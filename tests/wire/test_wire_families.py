@@ -81,6 +81,7 @@ def test_lenient_family_ignores_unknown_keys_and_coerces() -> None:
         "instance_meta",
         "min_nodes",
         "excluded_nodes",
+        "only_nodes",
     ]
 
 

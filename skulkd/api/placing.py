@@ -1,0 +1,193 @@
+"""Deciding about instances: what a handler asks for is decided once, by the master.
+
+A node that is alone, or is the master, decides under a lock with all earlier decisions already
+in the state. The arithmetic is `placement`'s; this module gathers what it needs and carries
+refusals to where they are answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sys
+import time
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from skulkd.api.journal import Journal
+from skulkd.cluster.replica import Replica
+from skulkd.cluster.state_view import StateView
+from skulkd.peers import PeerRefused, Peers, ask_others
+from skulkd.placement.candidates import Circumstances, Cluster, cluster_of
+from skulkd.placement.nearest import Alternative, alternatives
+from skulkd.placement.orders import (
+    CreateOrder,
+    Decided,
+    DeleteOrder,
+    NodeNews,
+    PlaceOrder,
+    decide_create,
+    decide_delete,
+    decide_place,
+    with_news,
+)
+from skulkd.placement.promises import TeardownCredits
+from skulkd.placement.refusals import Refusal
+from skulkd.wire.cards import ModelCard
+from skulkd.wire.ids import NodeId
+from skulkd.wire.instances import Instance
+from skulkd.wire.state import State
+
+PLACE, CREATE, DELETE = "instance.place", "instance.create", "instance.delete"
+NEWS = "placement.news"
+NEWS_DEADLINE_S = 3.0
+DECIDE_DEADLINE_S = 10.0
+
+log = logging.getLogger(__name__)
+
+Send = Callable[[str, bytes, float], Awaitable[bytes]]
+Tell = Callable[[str], Awaitable[NodeNews]]
+
+
+class ToldRefusal(Refusal):
+    """A refusal that another node decided; it keeps that node's kind, words and data."""
+
+    def __init__(self, refused: PeerRefused) -> None:
+        try:
+            told = json.loads(refused.data)
+        except ValueError:
+            told = {}
+        if not isinstance(told, dict):
+            told = {}
+        super().__init__(str(refused), told.get("hints", ()), told.get("data"))
+        self.kind = refused.kind
+        self.pending = bool(told.get("pending", False))
+
+
+class Placements:
+    """Orders about instances, and what the planner has to know beside the state."""
+
+    def __init__(
+        self,
+        state: StateView,
+        replica: Replica,
+        journal: Journal,
+        peers: Peers,
+        tell: Tell,
+        draining: Callable[[], Collection[NodeId]] = frozenset,
+    ) -> None:
+        self._state = state
+        self._replica = replica
+        self._journal = journal
+        self._peers = peers
+        self._tell = tell
+        self._draining = draining
+        self._lock = asyncio.Lock()
+        self._send: Send = self._decide_here
+        self._credits = TeardownCredits(time.monotonic, lambda: state.current().node_memory)
+        journal.on_change(lambda: self._credits.watch(replica.state))
+        peers.serve(NEWS, self._answer_news)
+
+    def through(self, send: Send) -> None:
+        """Have the master decide, from now on, wherever it is."""
+        self._send = send
+
+    def state(self) -> State:
+        """The merged state at this moment."""
+        return self._state.current()
+
+    def around(self) -> Circumstances:
+        """What the state does not say, at this moment."""
+        credits = self._credits.available(self._replica.state)
+        return Circumstances(draining=frozenset(self._draining()), credits=credits)
+
+    async def news(self, model_id: str) -> dict[NodeId, NodeNews]:
+        """What every node says of itself and this model. Who is silent is not in it."""
+        own = await self._tell(model_id)
+        found = {self._peers.node_id: own}
+        body = json.dumps({"modelId": model_id}).encode()
+        for asked in await ask_others(self._peers, NEWS, body, deadline_s=NEWS_DEADLINE_S):
+            if asked.answer is None:
+                log.info("no news for a placement: %s", asked.error)
+                continue
+            try:
+                found[asked.peer.node_id] = NodeNews.model_validate_json(asked.answer)
+            except ValidationError as error:
+                log.warning("news of %s cannot be read: %s", asked.peer.node_id, error)
+        return found
+
+    def looked_at(self, order: PlaceOrder) -> tuple[State, Cluster]:
+        """The state as this node sees it, and what the planner sees in it. Changes nothing."""
+        state = self.state()
+        around = with_news(self.around(), order.news)
+        return state, cluster_of(state, order.card.model_id, around)
+
+    def nearest(self, order: PlaceOrder, smaller: Sequence[ModelCard]) -> list[Alternative]:
+        """What would work instead of an order that was refused."""
+        state, cluster = self.looked_at(order)
+        return alternatives(order.wish, cluster, state, smaller)
+
+    async def place(self, order: PlaceOrder) -> Instance:
+        """Raises Refusal."""
+        return await self._ordered(PLACE, order)
+
+    async def create(self, order: CreateOrder) -> Instance:
+        """Raises Refusal."""
+        return await self._ordered(CREATE, order)
+
+    async def delete(self, order: DeleteOrder) -> Instance:
+        """Raises Refusal."""
+        return await self._ordered(DELETE, order)
+
+    def decide(self, kind: str, body: bytes) -> Decided:
+        """What the master makes of an order, on its own state. Raises Refusal."""
+        state = self._state.current()
+        if kind == PLACE:
+            return decide_place(PlaceOrder.model_validate_json(body), state, self.around())
+        if kind == CREATE:
+            return decide_create(CreateOrder.model_validate_json(body), state, self.around())
+        if kind == DELETE:
+            return decide_delete(DeleteOrder.model_validate_json(body), state)
+        raise ValueError(f"no order is called {kind}")
+
+    async def _ordered(self, kind: str, order: BaseModel) -> Instance:
+        try:
+            answer = await self._send(kind, order.model_dump_json().encode(), DECIDE_DEADLINE_S)
+        except PeerRefused as refused:
+            raise ToldRefusal(refused) from refused
+        return CreateOrder.model_validate_json(answer).instance
+
+    async def _decide_here(self, kind: str, body: bytes, deadline_s: float) -> bytes:
+        async with asyncio.timeout(deadline_s), self._lock:
+            decided = self.decide(kind, body)
+            for event in decided.events:
+                self._journal.append(event)
+        return decided_bytes(decided)
+
+    async def _answer_news(self, _: NodeId, body: bytes) -> bytes:
+        said = json.loads(body)
+        news = await self._tell(str(said.get("modelId", "")))
+        return news.model_dump_json().encode()
+
+
+def decided_bytes(decided: Decided) -> bytes:
+    """The answer to an order: the instance it is about."""
+    return CreateOrder(instance=decided.instance).model_dump_json().encode()
+
+
+def refusal_data(refusal: Refusal) -> bytes:
+    """What a refusal is beside its sentence, for another node."""
+    told: dict[str, Any] = {
+        "hints": list(refusal.hints),
+        "data": refusal.data,
+        "pending": refusal.pending,
+    }
+    return json.dumps(told).encode()
+
+
+def own_backends() -> list[str]:
+    """What runners here compute with."""
+    return ["mlx", "mlx-metal" if sys.platform == "darwin" else "mlx-cpu"]

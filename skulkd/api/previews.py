@@ -1,0 +1,148 @@
+"""What the planner would do, without doing it: `/instance/previews` and `/instance/placement`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from uuid import uuid4
+
+from aiohttp import web
+from pydantic import Field
+
+from skulkd.api.errors import ApiError, ok
+from skulkd.api.instances import find_card, place_order
+from skulkd.api.placement_errors import placement_error, refusal_object, refusal_text
+from skulkd.api.routes import RouteTable
+from skulkd.api.services import services
+from skulkd.placement.built import instance_of
+from skulkd.placement.candidates import Cluster
+from skulkd.placement.nearest import Alternative, alternatives
+from skulkd.placement.orders import names_for, planned_instance
+from skulkd.placement.planner import Plan
+from skulkd.placement.previews import Preview, previews
+from skulkd.placement.refusals import Refusal
+from skulkd.placement.wish import Wish
+from skulkd.wire.base import SnakeModel
+from skulkd.wire.ids import InstanceId, ModelId, NodeId
+from skulkd.wire.instances import Instance
+from skulkd.wire.placement import (
+    InstanceMeta,
+    NodeNeed,
+    PlaceInstanceParams,
+    PlacementPreview,
+    PlacementPreviewResponse,
+    Sharding,
+)
+from skulkd.wire.state import State
+
+routes = RouteTable("instances")
+
+
+class PreviewQuery(SnakeModel):
+    model_id: ModelId
+    node_ids: list[NodeId] = Field(default_factory=list, description="Must all be used.")
+    excluded_node_ids: list[NodeId] = Field(default_factory=list)
+    only_node_ids: list[NodeId] = Field(default_factory=list, description="Use none but these.")
+
+
+class PlacementQuery(SnakeModel):
+    model_id: ModelId
+    sharding: Sharding = "Pipeline"
+    instance_meta: InstanceMeta = "MlxRing"
+    min_nodes: int = 1
+
+
+@routes.get(
+    "/instance/previews",
+    summary="Every way to place a model, or why it does not work",
+    query=PreviewQuery,
+    answer=PlacementPreviewResponse,
+    errors=(400,),
+)
+async def get_previews(request: web.Request, query: PreviewQuery) -> web.Response:
+    node = services(request)
+    if not node.placements.state().topology.nodes:
+        return ok(PlacementPreviewResponse(previews=[]).model_dump_json().encode())
+    try:
+        card = await find_card(node, query.model_id)
+    except ApiError as error:
+        # The contract's own status and words for an unknown model, here and only here.
+        raise ApiError(400, f"Failed to load model card: {error.message}") from error
+    wanted = PlaceInstanceParams(
+        model_id=card.model_id,
+        excluded_nodes=query.excluded_node_ids,
+        only_nodes=query.only_node_ids,
+    )
+    order = await place_order(node, wanted, card)
+    order = order.model_copy(update={"required": query.node_ids})
+    smaller = (await node.inference.models.catalogue()).smaller_variants(card)
+    state, cluster = node.placements.looked_at(order)
+
+    def nearest(wish: Wish) -> list[Alternative]:
+        return alternatives(wish, cluster, state, smaller)
+
+    rows = [_row(preview, cluster, state, nearest) for preview in previews(order.wish, cluster)]
+    return ok(PlacementPreviewResponse(previews=rows).model_dump_json().encode())
+
+
+@routes.get(
+    "/instance/placement",
+    summary="The instance that would be placed",
+    query=PlacementQuery,
+    answer=Instance,
+    errors=(400, 404),
+)
+async def get_placement(request: web.Request, query: PlacementQuery) -> web.Response:
+    node = services(request)
+    card = await find_card(node, query.model_id)
+    wanted = PlaceInstanceParams.model_validate(query.model_dump())
+    order = await place_order(node, wanted, card)
+    state, cluster = node.placements.looked_at(order)
+    try:
+        instance = planned_instance(order.wish, cluster, state, order.instance_id)
+    except Refusal as refusal:
+        error = placement_error(refusal)
+        # This one does not wait, so what is pending is an answer like any other.
+        raise ApiError(400, error.message, refusal=error.refusal) from refusal
+    return ok(instance.model_dump_json().encode())
+
+
+def _row(
+    preview: Preview, cluster: Cluster, state: State, nearest: Callable[[Wish], list[Alternative]]
+) -> PlacementPreview:
+    outcome = preview.outcome
+    if isinstance(outcome, Plan):
+        return _planned(preview, outcome, cluster, state)
+    near = nearest(preview.wish)
+    return PlacementPreview(
+        model_id=preview.wish.card.model_id,
+        sharding=preview.wish.sharding,
+        instance_meta=preview.wish.meta,
+        error=refusal_text(outcome, near),
+        refusal=refusal_object(outcome, near),
+    )
+
+
+def _planned(preview: Preview, found: Plan, cluster: Cluster, state: State) -> PlacementPreview:
+    wish = preview.wish
+    fresh = names_for(InstanceId(str(uuid4())), len(found.ranks), state)
+    return PlacementPreview(
+        model_id=wish.card.model_id,
+        sharding=wish.sharding,
+        instance_meta=wish.meta,
+        instance=instance_of(found, cluster.links, fresh),
+        memory_delta_by_node={rank.node.node_id: rank.need.weights_bytes for rank in found.ranks},
+        effective_sharding=found.sharding,
+        effective_instance_meta=found.meta,
+        context_token_limit=found.context_tokens,
+        need_by_node={
+            rank.node.node_id: NodeNeed(
+                total_bytes=rank.need.total_bytes,
+                weights_bytes=rank.need.weights_bytes,
+                overhead_bytes=rank.need.overhead_bytes,
+                kv_bytes=rank.need.kv_bytes,
+                floor_bytes=rank.need.floor_bytes,
+                usable_bytes=rank.budget.usable_bytes,
+            )
+            for rank in found.ranks
+        },
+    )

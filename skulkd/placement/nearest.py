@@ -1,0 +1,175 @@
+"""The nearest plan that would work, when the one that was asked for does not. Pure.
+
+Tried in the order in which an operator would rather have them: the same model another way, then
+one more machine, an instance less, and last a smaller copy of the same model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from skulkd.placement.candidates import Candidate, Cluster
+from skulkd.placement.links import Links
+from skulkd.placement.memory import need_of
+from skulkd.placement.planner import Plan, plan
+from skulkd.placement.promises import loaded_part, part_of
+from skulkd.placement.refusals import Refusal, gb
+from skulkd.placement.wish import Wish
+from skulkd.wire.base import Memory
+from skulkd.wire.cards import ModelCard
+from skulkd.wire.ids import NodeId
+from skulkd.wire.instances import Instance
+from skulkd.wire.placement import Sharding
+from skulkd.wire.state import State
+
+_MOST_NEW_NODES = 8
+_MOST_DELETES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """Something that would work: its kind for programs, and words that end in a command."""
+
+    kind: str
+    text: str
+
+
+def alternatives(
+    wish: Wish, cluster: Cluster, state: State, smaller: Sequence[ModelCard] = ()
+) -> list[Alternative]:
+    """At most one of each kind; empty when nothing simple helps."""
+    found = [
+        *_another_way(wish, cluster),
+        *_more_nodes(wish, cluster),
+        *_one_instance_less(wish, cluster, state),
+        *_smaller_copy(wish, cluster, smaller),
+    ]
+    return list({alternative.kind: alternative for alternative in reversed(found)}.values())[::-1]
+
+
+def _another_way(wish: Wish, cluster: Cluster) -> Iterator[Alternative]:
+    other: Sharding = "Tensor" if wish.sharding == "Pipeline" else "Pipeline"
+    changes: list[tuple[str, Wish, str]] = [
+        ("sharding", replace(wish, sharding=other), f" --sharding {other}"),
+        ("meta", replace(wish, meta="MlxRing"), " --instance-meta MlxRing"),
+        ("minNodes", replace(wish, min_nodes=1), ""),
+        ("exclusions", replace(wish, excluded=frozenset(), only=frozenset()), ""),
+    ]
+    for kind, changed, flags in changes:
+        if changed == wish or (found := _tried(changed, cluster)) is None:
+            continue
+        count = len(found.ranks)
+        nodes = f" --min-nodes {count}" if count > 1 else ""
+        left_out = "".join(f" --exclude {node}" for node in sorted(changed.excluded))
+        command = f"skulkctl place {wish.card.model_id}{flags}{nodes}{left_out} --dry-run"
+        yield Alternative(
+            kind, f"{_WAYS[kind].format(nodes=_nodes(count), other=other)}: {command}"
+        )
+
+
+_WAYS = {
+    "sharding": "{other} sharding would fit on {nodes}",
+    "meta": "over TCP it would fit on {nodes}",
+    "minNodes": "{nodes} would do",
+    "exclusions": "without leaving nodes out it would fit on {nodes}",
+}
+
+
+def _more_nodes(wish: Wish, cluster: Cluster) -> Iterator[Alternative]:
+    """How many machines like the roomiest would have to join."""
+    known = [node for node in cluster.nodes if node.budget is not None]
+    if not known:
+        return
+    best = max(known, key=_usable)
+    ids = [node.node_id for node in cluster.nodes]
+    for count in range(1, _MOST_NEW_NODES + 1):
+        guests = [
+            replace(
+                best,
+                node_id=NodeId(f"{best.node_id}+{index}"),
+                draining=False,
+                files_problem=None,
+                participation="full",
+            )
+            for index in range(count)
+        ]
+        everyone = [*ids, *(guest.node_id for guest in guests)]
+        ring = {(a, b): (2, "") for a in everyone for b in everyone if a != b}
+        wider = Cluster((*cluster.nodes, *guests), Links(ring=ring))
+        if _tried(replace(wish, only=frozenset(), meta="MlxRing"), wider) is not None:
+            plural = "node" if count == 1 else "nodes"
+            yield Alternative(
+                "moreNodes",
+                f"{count} more {plural} with {gb(_usable(best))} usable would be enough:"
+                " skulkctl nodes",
+            )
+            return
+
+
+def _one_instance_less(wish: Wish, cluster: Cluster, state: State) -> Iterator[Alternative]:
+    """The smallest instance whose memory is missing."""
+    sized = sorted(state.instances.values(), key=_size)[:_MOST_DELETES]
+    for instance in sized:
+        if _tried(wish, _without(cluster, state, instance)) is not None:
+            assignments = instance.shard_assignments
+            yield Alternative(
+                "delete",
+                f"free memory: skulkctl delete {instance.instance_id[:8]}"
+                f"   ({assignments.model_id}, {gb(_size(instance))})",
+            )
+            return
+
+
+def _smaller_copy(
+    wish: Wish, cluster: Cluster, smaller: Sequence[ModelCard]
+) -> Iterator[Alternative]:
+    for card in smaller:
+        if _tried(Wish(card, excluded=wish.excluded, only=wish.only), cluster) is not None:
+            size = gb(card.storage_size.in_bytes)
+            yield Alternative(
+                "smaller", f"a smaller copy of it ({size}): skulkctl place {card.model_id}"
+            )
+            return
+
+
+def _without(cluster: Cluster, state: State, instance: Instance) -> Cluster:
+    """The cluster when an instance has gone and its memory is back."""
+    assignments = instance.shard_assignments
+    nodes = {node.node_id: node for node in cluster.nodes}
+    for node_id, runner_id in assignments.node_to_runner.items():
+        if (node := nodes.get(node_id)) is None:
+            continue
+        shard = assignments.runner_to_shard[runner_id]
+        need = need_of(shard.model_card, part_of(shard)).total_bytes
+        taken = int(need * loaded_part(state.runners.get(runner_id)))
+        nodes[node_id] = _freed(node, taken, need - taken)
+    return Cluster(tuple(nodes.values()), cluster.links)
+
+
+def _freed(node: Candidate, taken: int, promised: int) -> Candidate:
+    memory = node.memory
+    if memory is not None:
+        free = min(memory.ram_available.in_bytes + taken, memory.ram_total.in_bytes)
+        memory = memory.model_copy(update={"ram_available": Memory.of(free)})
+    return replace(node, memory=memory, promised_bytes=max(0, node.promised_bytes - promised))
+
+
+def _tried(wish: Wish, cluster: Cluster) -> Plan | None:
+    try:
+        return plan(wish, cluster)
+    except Refusal:
+        return None
+
+
+def _usable(node: Candidate) -> int:
+    return 0 if node.budget is None else node.budget.usable_bytes
+
+
+def _size(instance: Instance) -> int:
+    shards = instance.shard_assignments.runner_to_shard.values()
+    return sum(need_of(shard.model_card, part_of(shard)).total_bytes for shard in shards)
+
+
+def _nodes(count: int) -> str:
+    return "1 node" if count == 1 else f"{count} nodes"

@@ -1,0 +1,155 @@
+"""What a node asks the master to decide about instances, and the pure decisions.
+
+An order carries the id of the instance it wants, so that the same order sent twice, say after
+a change of master, makes one instance. The master decides one order after the other on a state
+that has all earlier ones in it; that is what keeps two placements off the same memory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from uuid import NAMESPACE_OID, uuid5
+
+from pydantic import Field
+
+from skulkd.placement.built import instance_of
+from skulkd.placement.candidates import Circumstances, Cluster, cluster_of
+from skulkd.placement.exact import checked_instance
+from skulkd.placement.fresh import PORTS, RESERVED_PORTS, Fresh
+from skulkd.placement.planner import plan
+from skulkd.placement.refusals import UnknownInstance
+from skulkd.placement.shape import ModelShape
+from skulkd.placement.wish import Wish
+from skulkd.wire.base import CamelModel
+from skulkd.wire.cards import ModelCard
+from skulkd.wire.events import Event, InstanceCreated, InstanceDeleted
+from skulkd.wire.ids import InstanceId, NodeId, RunnerId
+from skulkd.wire.instances import Instance, MlxJacclInstance, MlxRingInstance
+from skulkd.wire.placement import InstanceMeta, Sharding
+from skulkd.wire.state import State
+
+
+class NodeNews(CamelModel):
+    """What a node says of itself for a placement; absent means that it said nothing."""
+
+    files_problem: str | None = None
+    staged: float | None = None
+    backends: list[str] | None = None
+    participation: str = "full"
+
+
+class PlaceOrder(CamelModel):
+    """Let the planner choose."""
+
+    instance_id: InstanceId
+    card: ModelCard
+    sharding: Sharding = "Pipeline"
+    meta: InstanceMeta = "MlxRing"
+    min_nodes: int = 1
+    excluded: list[NodeId] = Field(default_factory=list)
+    only: list[NodeId] = Field(default_factory=list)
+    required: list[NodeId] = Field(default_factory=list)
+    shape: dict[str, int] = Field(default_factory=dict)
+    news: dict[NodeId, NodeNews] = Field(default_factory=dict)
+
+    @property
+    def wish(self) -> Wish:
+        return Wish(
+            card=self.card,
+            sharding=self.sharding,
+            meta=self.meta,
+            min_nodes=self.min_nodes,
+            excluded=frozenset(self.excluded),
+            only=frozenset(self.only),
+            required=frozenset(self.required),
+            shape=ModelShape(**self.shape),
+        )
+
+
+class CreateOrder(CamelModel):
+    """Create exactly this instance."""
+
+    instance: Instance
+    news: dict[NodeId, NodeNews] = Field(default_factory=dict)
+
+
+class DeleteOrder(CamelModel):
+    instance_id: InstanceId
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """Events that carry an order out, and the instance it is about."""
+
+    events: tuple[Event, ...]
+    instance: Instance
+
+
+def decide_place(order: PlaceOrder, state: State, around: Circumstances) -> Decided:
+    """A new instance where it fits best. Raises Refusal; then nothing is to be changed."""
+    if (there := state.instances.get(order.instance_id)) is not None:
+        return Decided((), there)
+    cluster = cluster_of(state, order.card.model_id, with_news(around, order.news))
+    instance = planned_instance(order.wish, cluster, state, order.instance_id)
+    return Decided((InstanceCreated(instance=instance),), instance)
+
+
+def decide_create(order: CreateOrder, state: State, around: Circumstances) -> Decided:
+    """Exactly this instance, if it can be carried out. Raises Refusal."""
+    model_id = order.instance.shard_assignments.model_id
+    cluster = cluster_of(state, model_id, with_news(around, order.news))
+    instance = checked_instance(order.instance, state, cluster)
+    return Decided((InstanceCreated(instance=instance),), instance)
+
+
+def decide_delete(order: DeleteOrder, state: State) -> Decided:
+    """The end of an instance. Raises UnknownInstance."""
+    instance = state.instances.get(order.instance_id)
+    if instance is None:
+        raise UnknownInstance
+    return Decided((InstanceDeleted(instance_id=order.instance_id),), instance)
+
+
+def planned_instance(
+    wish: Wish, cluster: Cluster, state: State, instance_id: InstanceId
+) -> Instance:
+    """What the planner makes of a wish, named after its id. Raises Refusal."""
+    found = plan(wish, cluster)
+    return instance_of(found, cluster.links, names_for(instance_id, len(found.ranks), state))
+
+
+def names_for(instance_id: InstanceId, ranks: int, state: State) -> Fresh:
+    """Runner ids and a port that follow from the instance's id and are nobody else's."""
+    runners = tuple(
+        RunnerId(str(uuid5(NAMESPACE_OID, f"{instance_id}/{rank}"))) for rank in range(ranks)
+    )
+    taken = RESERVED_PORTS.union(map(_port, state.instances.values()))
+    start = int.from_bytes(hashlib.sha256(instance_id.encode()).digest()[:4], "big")
+    ports = (PORTS[(start + step) % len(PORTS)] for step in range(len(PORTS)))
+    return Fresh(instance_id, runners, next(port for port in ports if port not in taken))
+
+
+def with_news(around: Circumstances, news: dict[NodeId, NodeNews]) -> Circumstances:
+    """The circumstances with what the nodes say of themselves."""
+    told = {node: said.backends for node, said in news.items() if said.backends is not None}
+    return Circumstances(
+        draining=around.draining,
+        credits=around.credits,
+        files_problems={
+            node: said.files_problem for node, said in news.items() if said.files_problem
+        },
+        staged={node: said.staged for node, said in news.items() if said.staged is not None},
+        backends={node: frozenset(tags) for node, tags in told.items()},
+        participation={node: said.participation for node, said in news.items()},
+    )
+
+
+def _port(instance: Instance) -> int:
+    match instance:
+        case MlxRingInstance(ephemeral_port=port):
+            return port
+        case MlxJacclInstance(jaccl_coordinators=coordinators):
+            address = next(iter(coordinators.values()), "")
+            digits = address.rpartition(":")[2]
+            return int(digits) if digits.isdigit() else 0

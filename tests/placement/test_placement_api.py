@@ -1,0 +1,301 @@
+"""Placing over HTTP on a node that knows a cluster: answers, refusals, previews, reservations."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from skulkd.api.services import Services
+from skulkd.wire.events import RunnerStatusUpdated
+from skulkd.wire.ids import ModelId, NodeId, RunnerId
+from skulkd.wire.placement import PlacementPreviewResponse
+from skulkd.wire.runners import RunnerReady
+from tests.placement.a_cluster import MODEL, OWN, Client, asked, read, some_cluster
+from tests.placement.builders import GIB, a_card, memory_of
+
+EVERYONE = [OWN, "b", "c"]
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Services:
+    return some_cluster(tmp_path, ["b", "c"])
+
+
+@pytest.fixture
+async def client(node: Services) -> AsyncIterator[Client]:
+    async with asked(node) as client:
+        yield client
+
+
+async def keep(node: Services, model_id: str, gib: float, **changes: Any) -> str:
+    card = a_card(gib, model_id=ModelId(model_id), **changes)
+    await node.inference.models.keep_card(card)
+    return model_id
+
+
+async def place(client: Client, model: str, **body: Any) -> tuple[int, Any]:
+    return await client.ask("POST", "/place_instance", {"model_id": model, **body})
+
+
+def nodes_of(node: Services, instance_id: str) -> list[str]:
+    instance = {str(key): value for key, value in node.replica.state.instances.items()}[instance_id]
+    return list(instance.shard_assignments.node_to_runner)
+
+
+async def test_a_model_is_placed_over_the_nodes_that_were_named(
+    node: Services, client: Client
+) -> None:
+    status, answer = await place(client, MODEL, min_nodes=2, only_nodes=["b", "c"])
+    assert (status, answer["message"]) == (200, "Command received.")
+    assert nodes_of(node, answer["instance_id"]) == ["b", "c"]
+    status, shown = await client.ask("GET", f"/instance/{answer['instance_id']}")
+    hosts = shown["MlxRingInstance"]["hostsByNode"]
+    assert status == 200
+    assert hosts["b"][1]["ip"] == "10.0.0.3"
+
+
+CASES = [
+    ({"min_nodes": 9}, "TooFewNodes", "min_nodes=9 is impossible"),
+    ({"only_nodes": ["ghost"]}, "UnknownNode", "[ghost]"),
+    ({"excluded_nodes": EVERYONE}, "AllExcluded", "excluded_nodes"),
+    ({"model_id": "t/big"}, "DoesNotFit", "No candidate cycle fits t/big"),
+    ({"model_id": "t/odd", "sharding": "Tensor", "min_nodes": 2}, "NotDivisible", "heads 5"),
+    ({"model_id": "t/whole", "sharding": "Tensor"}, "TensorUnsupported", "tensor parallelism"),
+    ({"model_id": "t/image"}, "NotServed", "TextToImage"),
+    ({"model_id": "t/flat", "min_nodes": 2}, "TooFewLayers", "at least 1 layer per node"),
+    ({"instance_meta": "MlxJaccl", "min_nodes": 2}, "NoRdma", "no RDMA-connected cycles"),
+    ({"model_id": "t/gguf"}, "Ineligible", "llama_cpp-cpu"),
+    ({"model_id": "t/small", "only_nodes": [OWN]}, "NoFiles", "skulkctl model import"),
+    (
+        {"model_id": "mlx-community/DeepSeek-V3.1-8bit"},
+        "PipelineUnsupported",
+        "not supported for DeepSeek V3.1",
+    ),
+]
+
+
+@pytest.mark.parametrize(("body", "kind", "fragment"), CASES, ids=[case[1] for case in CASES])
+async def test_every_refusal_is_a_400_with_its_kind_and_changes_nothing(
+    node: Services, client: Client, body: dict[str, Any], kind: str, fragment: str
+) -> None:
+    await keep(node, "t/big", 200)
+    await keep(node, "t/odd", 1, num_key_value_heads=5)
+    await keep(node, "t/whole", 1, supports_tensor=False)
+    await keep(node, "t/image", 1, tasks=["TextToImage"])
+    await keep(node, "t/flat", 1, n_layers=1)
+    await keep(node, "t/small", 1)
+    await keep(node, "mlx-community/DeepSeek-V3.1-8bit", 1)
+    gguf = {"placement": {"compatibleBackends": ["llama_cpp-cpu"]}}
+    await keep(node, "t/gguf", 1, **gguf)
+    status, answer = await place(client, **{"model": MODEL, **_renamed(body)})
+    assert (status, answer["error"]["refusal"]["kind"]) == (400, kind)
+    assert fragment in answer["error"]["message"]
+    assert node.replica.state.instances == {}
+
+
+def _renamed(body: dict[str, Any]) -> dict[str, Any]:
+    return {"model" if key == "model_id" else key: value for key, value in body.items()}
+
+
+async def test_an_unknown_model_is_a_404_in_the_envelope(client: Client) -> None:
+    status, answer = await place(client, "skulk/tiny-lama")
+    assert status == 404
+    assert "did you mean skulk/tiny-llama" in answer["error"]["message"]
+
+
+async def test_memory_that_was_not_read_yet_is_a_503(node: Services, client: Client) -> None:
+    for name in EVERYONE:
+        read(node, name, None, [], EVERYONE)
+    status, answer = await place(client, MODEL)
+    assert status == 503
+    assert "Memory info" in answer["error"]["message"]
+    assert answer["error"]["message"].endswith("(waited 0s)")
+
+
+async def test_links_that_were_not_measured_yet_are_a_503(node: Services, client: Client) -> None:
+    for name in EVERYONE:
+        read(node, name, memory_of(16), [], EVERYONE)
+    status, answer = await place(client, MODEL, min_nodes=2)
+    assert (status, answer["error"]["refusal"]["kind"]) == (503, "InfoPending")
+
+
+async def test_a_refusal_for_memory_has_the_arithmetic_and_the_nearest_plans(
+    node: Services, client: Client
+) -> None:
+    await keep(node, "t/big-8bit", 40, base_model="Big")
+    await keep(node, "t/big-4bit", 10, base_model="Big")
+    status, answer = await place(client, "t/big-8bit")
+    refusal = answer["error"]["refusal"]
+    assert status == 400
+    [short] = refusal["rejected"][0]["short"]
+    assert short["needBytes"] == sum(short["parts"].values())
+    assert short["haveBytes"] == 12 * GIB
+    kinds = {found["kind"]: found["text"] for found in refusal["nearest"]}
+    assert "skulkctl place t/big-4bit" in kinds["smaller"]
+    assert "3 more nodes with 12.0GB usable" in kinds["moreNodes"]
+    assert "hint: " in answer["error"]["message"]
+
+
+async def test_the_instance_whose_end_would_help_is_named(node: Services, client: Client) -> None:
+    await keep(node, "t/eight", 8)
+    placed = [await place(client, "t/eight", only_nodes=[name]) for name in ("b", "c")]
+    status, answer = await place(client, "t/eight")
+    assert [found[0] for found in placed] == [200, 200]
+    assert status == 400
+    kinds = {found["kind"]: found["text"] for found in answer["error"]["refusal"]["nearest"]}
+    ids = [found[1]["instance_id"][:8] for found in placed]
+    assert any(f"skulkctl delete {short}" in kinds["delete"] for short in ids)
+
+
+async def test_orders_that_come_together_never_get_the_same_memory(
+    node: Services, client: Client
+) -> None:
+    await keep(node, "t/seven", 7)
+    answers = await asyncio.gather(*(place(client, "t/seven") for _ in range(8)))
+    assert sorted(status for status, _ in answers) == [200, 200] + [400] * 6
+    used = [nodes_of(node, answer["instance_id"]) for status, answer in answers if status == 200]
+    assert sorted(used) == [["b"], ["c"]], "this node has no files of it"
+
+
+async def test_memory_of_a_deleted_model_counts_before_it_is_read_again(
+    node: Services, client: Client
+) -> None:
+    await keep(node, "t/eight", 8)
+    only = {"only_nodes": ["b"]}
+    _, first = await place(client, "t/eight", **only)
+    instance = next(iter(node.replica.state.instances.values()))
+    for runner_id in instance.shard_assignments.runner_to_shard:
+        status = RunnerStatusUpdated(runner_id=RunnerId(runner_id), runner_status=RunnerReady())
+        node.inference.journal.append(status)
+    read(node, "b", memory_of(16, 2), [OWN, "c"], EVERYONE)
+    assert (await place(client, "t/eight", **only))[0] == 400
+    await client.ask("DELETE", f"/instance/{first['instance_id']}")
+    query = "/instance/previews?model_id=t/eight&only_node_ids=b"
+    _, preview = await client.ask("GET", query)
+    assert preview["previews"][0]["instance"] is not None, "the dry run counts it, too"
+    assert (await place(client, "t/eight", **only))[0] == 200
+    assert (await place(client, "t/eight", **only))[0] == 400, "and counts it once"
+
+
+async def test_a_draining_node_takes_nothing_and_is_named(tmp_path: Path) -> None:
+    node = some_cluster(tmp_path, ["b"])
+    node.placements._draining = lambda: {NodeId("b"), OWN}
+    async with asked(node) as client:
+        status, answer = await place(client, MODEL)
+    assert (status, answer["error"]["refusal"]["kind"]) == (400, "AllDraining")
+    assert answer["error"]["refusal"]["leftOut"] == {OWN: "is draining", "b": "is draining"}
+
+
+async def test_previews_say_what_would_really_be(client: Client) -> None:
+    status, answer = await client.ask("GET", f"/instance/previews?model_id={MODEL}")
+    rows = PlacementPreviewResponse.model_validate(answer).previews
+    assert status == 200
+    told = [(row.sharding, row.instance_meta, row.error is None) for row in rows]
+    assert told == [
+        ("Pipeline", "MlxRing", True), ("Pipeline", "MlxRing", True), ("Pipeline", "MlxRing", True),
+        ("Pipeline", "MlxJaccl", True),
+        ("Tensor", "MlxRing", True), ("Tensor", "MlxRing", True),
+        ("Tensor", "MlxJaccl", True),
+    ]  # fmt: skip
+    alone = rows[4]
+    assert (alone.effective_sharding, alone.effective_instance_meta) == ("Pipeline", "MlxRing")
+    pair = rows[1]
+    assert pair.need_by_node is not None
+    assert pair.memory_delta_by_node is not None
+    for name, need in pair.need_by_node.items():
+        assert need.weights_bytes == pair.memory_delta_by_node[name]
+        parts = need.weights_bytes + need.overhead_bytes + need.kv_bytes + need.floor_bytes
+        assert parts == need.total_bytes < need.usable_bytes
+    assert pair.context_token_limit == 4096
+
+
+async def test_previews_keep_to_the_nodes_and_exclusions_of_the_query(client: Client) -> None:
+    query = f"model_id={MODEL}&node_ids=b&node_ids=c&excluded_node_ids={OWN}"
+    _, answer = await client.ask("GET", f"/instance/previews?{query}")
+    row = answer["previews"][0]["instance"]["MlxRingInstance"]
+    assert list(row["shardAssignments"]["nodeToRunner"]) == ["b", "c"]
+    assert [r for r in answer["previews"] if r["sharding"] == "Pipeline"][1]["error"]
+
+
+async def test_previews_of_an_unknown_model_are_the_400_of_the_contract(client: Client) -> None:
+    status, answer = await client.ask("GET", "/instance/previews?model_id=no/thing")
+    assert status == 400
+    assert answer["error"]["message"].startswith("Failed to load model card: ")
+
+
+async def test_a_preview_can_be_posted_as_it_is(node: Services, client: Client) -> None:
+    _, answer = await client.ask("GET", f"/instance/previews?model_id={MODEL}")
+    wanted = answer["previews"][1]["instance"]
+    status, made = await client.ask("POST", "/instance", {"instance": wanted})
+    assert status == 200, made
+    assert len(nodes_of(node, made["instance_id"])) == 2
+    status, _ = await client.ask("POST", "/instance", {"instance": wanted})
+    assert status == 409
+
+
+async def test_the_placement_that_would_be_made_is_shown_bare(client: Client) -> None:
+    status, shown = await client.ask("GET", f"/instance/placement?model_id={MODEL}&min_nodes=3")
+    assert status == 200
+    assert len(shown["MlxRingInstance"]["hostsByNode"]) == 3
+    status, answer = await client.ask("GET", f"/instance/placement?model_id={MODEL}&min_nodes=4")
+    assert (status, answer["error"]["code"]) == (400, 400)
+
+
+def _broken(instance: dict[str, Any], what: str) -> Any:
+    body = instance["MlxRingInstance"]
+    assignments = body["shardAssignments"]
+    shards = [next(iter(tagged.values())) for tagged in assignments["runnerToShard"].values()]
+    match what:
+        case "no shards":
+            assignments["runnerToShard"] = {}
+            assignments["nodeToRunner"] = {}
+        case "a runner without node":
+            assignments["nodeToRunner"].popitem()
+        case "two ranks alike":
+            shards[1]["deviceRank"] = 0
+        case "world size":
+            shards[0]["worldSize"] = 7
+        case "another model":
+            assignments["modelId"] = "some/other"
+        case "a gap in the layers":
+            shards[0]["endLayer"] -= 1
+        case "other layers":
+            shards[0]["nLayers"] = 99
+        case "no addresses":
+            body["hostsByNode"] = {}
+    return {"instance": instance}
+
+
+@pytest.mark.parametrize(
+    "what",
+    ["no shards", "a runner without node", "two ranks alike", "world size", "another model",
+     "a gap in the layers", "other layers", "no addresses"],
+)  # fmt: skip
+async def test_an_instance_that_cannot_be_carried_out_is_refused(
+    node: Services, client: Client, what: str
+) -> None:
+    _, answer = await client.ask("GET", f"/instance/previews?model_id={MODEL}")
+    body = _broken(answer["previews"][1]["instance"], what)
+    status, refused = await client.ask("POST", "/instance", body)
+    assert (status, refused["error"]["refusal"]["kind"]) == (400, "BadInstance")
+    assert node.replica.state.instances == {}
+
+
+async def test_an_instance_that_does_not_fit_is_refused_with_arithmetic(
+    node: Services, client: Client
+) -> None:
+    _, answer = await client.ask("GET", f"/instance/previews?model_id={MODEL}")
+    for name in EVERYONE:
+        read(node, name, memory_of(16, 0.2), [], EVERYONE)
+    body = {"instance": answer["previews"][0]["instance"]}
+    status, refused = await client.ask("POST", "/instance", body)
+    assert (status, refused["error"]["refusal"]["kind"]) == (400, "DoesNotFit")
+
+
+async def test_an_instance_that_is_not_there_cannot_be_deleted(client: Client) -> None:
+    status, answer = await client.ask("DELETE", "/instance/nothing")
+    assert (status, answer["error"]["message"]) == (404, "Instance not found")
