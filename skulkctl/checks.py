@@ -50,6 +50,7 @@ class Facts:
     expected_nodes: int | None = None
     min_free_bytes: int | None = None
     client: str = ""
+    timeline: Document | None = None
 
 
 @dataclass(frozen=True)
@@ -178,6 +179,23 @@ def instances(facts: Facts) -> Iterator[Finding]:
             yield Finding(result, message, "skulkctl status")
 
 
+def ranks(facts: Facts) -> Iterator[Finding]:
+    """The same verdict that `skulkctl timeline` shows."""
+    from skulkctl.verdict import State, judge
+
+    if facts.timeline is None:
+        yield Finding("skip", "this server gives no timeline")
+        return
+    names = {str(node["id"]): str(node["name"]) for node in facts.nodes}
+    for found in judge(facts.timeline, names=names).findings:
+        # Nodes that do not answer have a check of their own.
+        if found.state is State.OK or (found.instance_id is None and found.rule == "D24"):
+            continue
+        what = f"{found.state} {found.rule}: {found.model_id or ''} {' '.join(found.says)}"
+        result = "fail" if found.is_problem else "warn"
+        yield Finding(result, " ".join(what.split()), next(iter(found.next), "skulkctl timeline"))
+
+
 def warnings(facts: Facts) -> Iterator[Finding]:
     if facts.warnings is None:
         yield Finding("skip", "this server gives no diagnostics")
@@ -258,6 +276,7 @@ TABLE: Mapping[str, tuple[Check, Callable[[Facts], str]]] = {
         instances,
         lambda facts: f"{_count(len(facts.instances), 'instance')} placed, none in trouble",
     ),
+    "ranks": (ranks, always("no rank is stuck")),
     "warnings": (warnings, always("no node warns")),
     "config": (config, always("the configuration is valid")),
     "clock": (clock, always("clocks agree within 5s")),

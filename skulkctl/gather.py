@@ -59,7 +59,19 @@ def gather_facts(call: Invocation, expected_nodes: int | None, min_free_bytes: i
         node_clock_offsets_s=_clock_offsets(snapshot.state, roll, snapshot.now),
         expected_nodes=expected_nodes,
         min_free_bytes=min_free_bytes,
+        timeline=_timeline(client),
     )
+
+
+def _timeline(client: Client) -> Document | None:
+    """None when the server has none, or does not get it together."""
+    from skulkctl.tui.feed import PATH
+
+    try:
+        answer = client.get_optional(PATH)
+    except CliError:
+        return None
+    return mapping(answer) or None
 
 
 def local_facts(call: Invocation) -> Facts:

@@ -20,7 +20,8 @@ from skulkctl.stdout import write
 Options = Mapping[str, inspect.Parameter]
 
 
-def _options(function: Callable[..., None]) -> Options:
+def options(function: Callable[..., None]) -> Options:
+    """Make a group of options out of a function's parameters."""
     return inspect.signature(function, eval_str=True).parameters
 
 
@@ -28,7 +29,7 @@ def _option(*names: str, **settings: Any) -> Any:
     return typer.Option(*names, show_default=False, **settings)
 
 
-@_options
+@options
 def REACH(
     context: Annotated[
         str | None,
@@ -50,7 +51,7 @@ def REACH(
     """Which daemon, and how long to wait for it."""
 
 
-@_options
+@options
 def TALK(
     color: Annotated[
         str | None,
@@ -68,7 +69,7 @@ def TALK(
     """How much to say, and in which colours."""
 
 
-@_options
+@options
 def FORMAT(
     output: Annotated[
         str | None,
@@ -78,7 +79,7 @@ def FORMAT(
     """In which format data is printed."""
 
 
-@_options
+@options
 def TABLE(
     no_headers: Annotated[bool, _option("--no-headers", help="No header line in tables.")] = False,
     columns: Annotated[
@@ -93,7 +94,7 @@ def TABLE(
     """Which rows and columns a table has."""
 
 
-@_options
+@options
 def CONFIRM(
     yes: Annotated[bool, _option("-y", "--yes", help="Do not ask.")] = False,
     confirm: Annotated[
@@ -107,7 +108,7 @@ def CONFIRM(
     """Answers given in advance, for commands that change something."""
 
 
-@_options
+@options
 def SAMPLING(
     max_tokens: Annotated[
         int | None, _option("--max-tokens", metavar="N", min=1, help="Longest answer.")
@@ -139,7 +140,7 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit(ExitCode.DONE)
 
 
-@_options
+@options
 def VERSION(
     version: Annotated[
         bool,

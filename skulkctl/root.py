@@ -25,6 +25,7 @@ Examples:
   skulkctl chat                        talk to it
   skulkctl doctor --expect-nodes 3     the health checklist; exit 7 when it finds something
   skulkctl diagnose --endpoint kite2   one node in detail
+  skulkctl timeline                    which rank is stuck, since when, and what now
 """
 
 COMMANDS: Mapping[str, Entry] = {
@@ -41,6 +42,7 @@ COMMANDS: Mapping[str, Entry] = {
     "model": Entry("skulkctl.commands.model", "Bring models to this machine, and their cards."),
     "doctor": Entry("skulkctl.commands.doctor", "Run the health checklist."),
     "diagnose": Entry("skulkctl.commands.diagnose", "Show all that one node knows about itself."),
+    "timeline": Entry("skulkctl.commands.timeline", "See where every rank is, and who is stuck."),
     "config": Entry("skulkctl.commands.config", "Show, change or check the configuration."),
     "restart": Entry("skulkctl.commands.restart", "Restart the daemon of one node."),
     "context": Entry("skulkctl.commands.context", "Name clusters and choose between them."),

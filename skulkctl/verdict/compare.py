@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from skulkctl.verdict.ranks import Group, Rank
+from skulkctl.verdict.ranks import Group, Rank, Wait
 from skulkctl.views.read import Document, text
 
 Difference = tuple[str, tuple[str, ...]]
@@ -34,7 +34,13 @@ def first_difference(group: Group) -> Difference | None:
         order |= dict.fromkeys(table)
     for name in order:
         values = tuple(table.get(name, NONE) for table in tables)
-        if len(set(values)) > 1:
+        told = {value for value in values if value != NONE}
+        # A rank that waits may still get there; one at rest was never told to.
+        resting = any(
+            value == NONE and rank.wait is Wait.REST
+            for value, rank in zip(values, group.ranks, strict=True)
+        )
+        if len(told) > 1 or resting:
             return name, values
     return None
 

@@ -14,6 +14,7 @@ from skulkctl.units import parse_time
 from skulkctl.verdict.shape import Culprit
 from skulkctl.views.read import Document, integer, number, sequence, text
 
+SHORT_ID = 8
 SUPERVISOR_MARK = "supervisor_cancel_requested"
 AT_REST = frozenset({"idle", "created", "shutdown_cleanup", "completion"})
 ENDING = frozenset({"RunnerShuttingDown", "RunnerShutdown"})
@@ -140,8 +141,8 @@ class Group:
 
 
 def short_id(identifier: str) -> str:
-    """What people type for an id: the random part's first eight characters."""
-    return identifier.rpartition("-")[2][:8] if identifier.startswith("inst") else identifier[:8]
+    """What people read and type for an id."""
+    return identifier[:SHORT_ID]
 
 
 def groups_of(timeline: Document, names: Mapping[str, str]) -> list[Group]:

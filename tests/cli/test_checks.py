@@ -11,6 +11,7 @@ import pytest
 from skulkctl.checks import TABLE, Facts, run_checks, without_daemon
 from skulkctl.views.nodes import node_items
 from tests.cli.stock import KITE2, recorded
+from tests.timeline.situations import d1
 
 GIB = 1024**3
 
@@ -31,6 +32,7 @@ def facts(**changes: Any) -> Facts:
         clock_offset_s=0.2,
         secret_modes={"/home/me/cluster.secret": 0o600},
         client="skulkctl",
+        timeline={"runners": []},
     )
     return replace(well, **changes)
 
@@ -180,3 +182,12 @@ def test_clocks_are_judged_by_what_nodes_measured() -> None:
     assert results(facts(nodes=[a_node(), late]), "clock") == ["warn"]
     told = message(facts(nodes=[late]), "clock")
     assert told == "the clock of kite2 is 7.0s behind the node that answers"
+
+
+def test_the_verdict_of_the_timeline_is_a_check() -> None:
+    hung = facts(
+        timeline=d1(), nodes=[{**a_node(), "role": "master", "id": "node-1", "name": "k2"}]
+    )
+    assert results(hung, "ranks") == ["fail"]
+    assert message(hung, "ranks").startswith("HANG D1: gemma-4-26b Rank 1 on k2 is the only rank")
+    assert results(facts(timeline=None), "ranks") == ["skip"]

@@ -132,6 +132,7 @@ def test_doctor_lists_every_check_and_exits_7(cli: Cli, stock: StockNode) -> Non
         ("warn", "disk"),
         ("ok", "health"),
         ("warn", "instances"),
+        ("skip", "ranks"),
         ("warn", "warnings"),
         ("ok", "config"),
         ("ok", "clock"),
@@ -139,7 +140,7 @@ def test_doctor_lists_every_check_and_exits_7(cli: Cli, stock: StockNode) -> Non
         ("ok", "client"),
     ]
     assert "hint: skulkctl diagnose kite3\n" in result.err
-    assert result.err.endswith("note: 8 ok, 6 warn, 1 fail, 3 skip\n")
+    assert result.err.endswith("note: 8 ok, 6 warn, 1 fail, 4 skip\n")
 
 
 def test_doctor_with_warnings_only_is_well_unless_strict(cli: Cli, stock: StockNode) -> None:
