@@ -44,6 +44,8 @@ class Patience:
     failed_s: float = 3.0
     """A runner that is started again after a failure is so within seconds."""
     waiting_limit: int = 32
+    homeless_s: float = 30.0
+    """A model that lost its node is placed anew within seconds, or fits nowhere."""
 
 
 class Dispatcher:
@@ -56,8 +58,11 @@ class Dispatcher:
         journal: Journal,
         worker: Worker,
         patience: Patience | None = None,
+        homeless: Callable[[], Sequence[Instance]] = tuple,
     ) -> None:
+        """`homeless` are instances that lost a node and wait for a new place."""
         self._node_id = peers.node_id
+        self._homeless = homeless
         self._state = state
         self._journal = journal
         self._worker = worker
@@ -68,8 +73,9 @@ class Dispatcher:
         """Requests that wait for a model to become ready."""
 
     def instances_of(self, model: str) -> list[Instance]:
-        """Raises ApiError 404 when the model is not placed."""
-        instances = _instances_of(self._state(), model)
+        """Raises ApiError 404 when the model is not placed, and not about to be."""
+        state = self._state()
+        instances = _instances_of([*state.instances.values(), *self._homeless()], model)
         if not instances:
             raise ApiError(404, f"No instance found for model {model[:200]}")
         return instances
@@ -129,20 +135,28 @@ class Dispatcher:
             self.waiting -= 1
 
     async def _wait(self, command: Command, wanted: Wanted) -> TaskStream | None:
-        failed_at: float | None = None
+        hopeless_at: float | None = None
         while not command.cancelled:
             change = self._journal.next_change
             stream = await self.submit(command, wanted)
             if stream is not None:
                 return stream
-            reason = failure_of(self._state(), self.instances_of(wanted.params.model))
+            reason, patience_s = self._hopeless(wanted.params.model)
             now = time.monotonic()
-            failed_at = None if reason is None else failed_at or now
-            if failed_at is not None and now - failed_at >= self._patience.failed_s:
-                message = f"{wanted.params.model} has failed: {reason}"
+            hopeless_at = None if reason is None else hopeless_at or now
+            if hopeless_at is not None and now - hopeless_at >= patience_s:
+                message = f"{wanted.params.model} {reason}"
                 raise ApiError(503, message, headers={RETRY_AFTER: "30"})
             await _wait(change)
         return None
+
+    def _hopeless(self, model: str) -> tuple[str | None, float]:
+        """Why waiting may be in vain, and how long to wait all the same."""
+        state, instances = self._state(), self.instances_of(model)
+        if not any(one.instance_id in state.instances for one in instances):
+            return "lost its node and fits nowhere else yet", self._patience.homeless_s
+        failure = failure_of(state, instances)
+        return None if failure is None else f"has failed: {failure}", self._patience.failed_s
 
     def _task(self, command: Command, wanted: Wanted, instance: Instance) -> TextGeneration:
         return TextGeneration(
@@ -202,12 +216,8 @@ async def _wait(change: asyncio.Event) -> None:
         return
 
 
-def _instances_of(state: State, model: str) -> list[Instance]:
-    return [
-        instance
-        for instance in state.instances.values()
-        if instance.shard_assignments.model_id == model
-    ]
+def _instances_of(instances: Iterable[Instance], model: str) -> list[Instance]:
+    return [one for one in instances if one.shard_assignments.model_id == model]
 
 
 def _serves(state: State, instance: Instance) -> bool:

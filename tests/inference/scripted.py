@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from skulkd.wire.chat import CompletionTokensDetails, PromptTokensDetails, Usage
 from skulkd.wire.diagnostics import RunnerSupervisorDiagnostics, TaskCancelStatus
 from skulkd.wire.events import InstanceCreated, RunnerStatusUpdated
 from skulkd.wire.ids import NodeId, RunnerId, TaskId
+from skulkd.wire.instances import Instance
 from skulkd.wire.runners import RunnerReady, RunnerStatus
 from skulkd.wire.tasks import TextGeneration
 from skulkd.worker.refusals import NoSuchTask
@@ -128,13 +129,19 @@ async def stage(
     ready: bool = True,
     idle_limit_s: float = 20.0,
     peers: Peers | None = None,
+    homeless: Callable[[], Sequence[Instance]] = tuple,
 ) -> AsyncIterator[Stage]:
     """One instance on this node, ready unless said otherwise."""
     worker = ScriptedWorker()
     node = some_services(home, peers=peers)
     inference = some_inference(home, node.replica, node.events, worker, pace, node.peers)
     dispatcher = Dispatcher(
-        node.peers, lambda: node.replica.state, inference.journal, worker, patience or Patience()
+        node.peers,
+        lambda: node.replica.state,
+        inference.journal,
+        worker,
+        patience or Patience(),
+        homeless,
     )
     node = replace(node, inference=replace(inference, dispatcher=dispatcher))
     serve_peers(node)

@@ -10,14 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from skulkd.api.dispatch import Patience
 from skulkd.api.task_relay import RemoteTasks, serve_tasks
 from skulkd.runner.protocol import GenerationOptions
-from skulkd.wire.events import TaskCreated
+from skulkd.wire.events import InstanceDeleted, TaskCreated
 from skulkd.wire.ids import InstanceId, NodeId
 from skulkd.wire.runners import RunnerLoading, RunnerReady
 from skulkd.worker.refusals import NotReady, QueueFull, RequestTooLarge
 from skulkd.worker.task_stream import SLOW_READER, TaskEnded
-from tests.daemon.builders import a_task
+from tests.daemon.builders import a_task, an_instance
 from tests.inference.scripted import USAGE, ScriptedWorker, Stage, Taken, contents, stage, until
 from tests.peer_mesh import MeshPeers, peer_mesh
 
@@ -204,3 +205,27 @@ async def test_a_slow_reader_is_cut_off_on_its_own_node() -> None:
     items = [item async for item in stream]
     assert isinstance(items[-1], TaskEnded)
     assert items[-1].error_type == SLOW_READER
+
+
+async def test_a_model_that_lost_its_node_is_waited_for(tmp_path: Path) -> None:
+    homeless = [an_instance("i1", (A,))]
+    patience = Patience(homeless_s=0.05)
+    async with stage(tmp_path, homeless=lambda: homeless, patience=patience) as one:
+        one.node.inference.journal.append(InstanceDeleted(instance_id=InstanceId("i1")))
+        async with one.chat() as answer:
+            assert answer.status == 503
+            assert "lost its node" in (await answer.json())["error"]["message"]
+    (tmp_path / "again").mkdir()
+    async with stage(tmp_path / "again", homeless=lambda: homeless) as one:
+        one.worker.answer_at_once = "found a new home"
+        one.node.inference.journal.append(InstanceDeleted(instance_id=InstanceId("i1")))
+        asking = asyncio.create_task(one.chat().__aenter__())
+        await until(lambda: one.node.inference.dispatcher.waiting, "the request to wait")
+        one.place()
+        one.report(RunnerReady())
+        answer = await asking
+        assert "found a new home" in await answer.text()
+        homeless.clear()
+        one.node.inference.journal.append(InstanceDeleted(instance_id=InstanceId("i1")))
+        async with one.chat() as gone:
+            assert gone.status == 404
