@@ -16,6 +16,7 @@ from skulkd.api.inference import Inference
 from skulkd.api.inference_metrics import InferenceCollector
 from skulkd.api.journal import Journal
 from skulkd.api.lifecycle import Lifecycle
+from skulkd.api.mending import Mending
 from skulkd.api.metrics import Metrics
 from skulkd.api.model_shelf import ModelShelf
 from skulkd.api.node_news import teller
@@ -109,6 +110,7 @@ def build_services(rooms: Rooms, lifecycle: Lifecycle) -> Services:
     metrics.registry.register(InferenceCollector(inference, places))
     view = StateView(rooms.replica, rooms.telemetry)
     tell = teller(inference.models, rooms.settings)
+    placements = Placements(view, rooms.replica, rooms.journal, rooms.peers, tell)
     services = Services(
         identity=rooms.identity,
         access=Access(rooms.policy),
@@ -121,11 +123,12 @@ def build_services(rooms: Rooms, lifecycle: Lifecycle) -> Services:
         lifecycle=lifecycle,
         metrics=metrics,
         inference=inference,
-        placements=Placements(view, rooms.replica, rooms.journal, rooms.peers, tell),
+        placements=placements,
         peers=rooms.peers,
         reign=lone_reign(rooms.identity.node_id),
     )
     serve_peers(services)
+    Mending(placements, rooms.replica, services.reign, rooms.identity.node_id).watch(rooms.journal)
     return services
 
 

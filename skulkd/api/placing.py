@@ -32,16 +32,19 @@ from skulkd.placement.orders import (
     decide_create,
     decide_delete,
     decide_place,
+    decide_repair,
     with_news,
 )
 from skulkd.placement.promises import TeardownCredits
 from skulkd.placement.refusals import Refusal
+from skulkd.placement.repairs import replanned
 from skulkd.wire.cards import ModelCard
 from skulkd.wire.ids import NodeId
 from skulkd.wire.instances import Instance
 from skulkd.wire.state import State
 
 PLACE, CREATE, DELETE = "instance.place", "instance.create", "instance.delete"
+REPAIR = "instance.repair"
 NEWS = "placement.news"
 NEWS_DEADLINE_S = 3.0
 DECIDE_DEADLINE_S = 10.0
@@ -142,6 +145,17 @@ class Placements:
         """Raises Refusal."""
         return await self._ordered(DELETE, order)
 
+    async def repair(self, instance: Instance) -> Instance:
+        """Move an instance that has failed where it is. Raises Refusal."""
+        return await self._ordered(REPAIR, DeleteOrder(instance_id=instance.instance_id))
+
+    def replan(self, instance: Instance) -> Instance | str:
+        """The same instance on nodes that are here, or the reason why it fits nowhere."""
+        try:
+            return replanned(instance, self.state(), self.around())
+        except Refusal as refusal:
+            return str(refusal)
+
     def decide(self, kind: str, body: bytes) -> Decided:
         """What the master makes of an order, on its own state. Raises Refusal."""
         state = self._state.current()
@@ -151,6 +165,8 @@ class Placements:
             return decide_create(CreateOrder.model_validate_json(body), state, self.around())
         if kind == DELETE:
             return decide_delete(DeleteOrder.model_validate_json(body), state)
+        if kind == REPAIR:
+            return decide_repair(DeleteOrder.model_validate_json(body), state, self.around())
         raise ValueError(f"no order is called {kind}")
 
     async def _ordered(self, kind: str, order: BaseModel) -> Instance:

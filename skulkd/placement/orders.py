@@ -19,6 +19,7 @@ from skulkd.placement.exact import checked_instance
 from skulkd.placement.fresh import PORTS, RESERVED_PORTS, Fresh
 from skulkd.placement.planner import plan
 from skulkd.placement.refusals import UnknownInstance
+from skulkd.placement.repairs import find, repair_events
 from skulkd.placement.shape import ModelShape
 from skulkd.placement.wish import Wish
 from skulkd.wire.base import CamelModel
@@ -109,6 +110,14 @@ def decide_delete(order: DeleteOrder, state: State) -> Decided:
     if instance is None:
         raise UnknownInstance
     return Decided((InstanceDeleted(instance_id=order.instance_id),), instance)
+
+
+def decide_repair(order: DeleteOrder, state: State, around: Circumstances) -> Decided:
+    """An instance that has failed where it is, elsewhere. Raises Refusal."""
+    repair = find(state, order.instance_id)
+    if repair is None:
+        raise UnknownInstance
+    return Decided(tuple(repair_events(repair, state, around)), repair.instance)
 
 
 def planned_instance(

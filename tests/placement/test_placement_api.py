@@ -9,11 +9,14 @@ from typing import Any
 
 import pytest
 
+from skulkd.api.mending import Mending
 from skulkd.api.services import Services
+from skulkd.cluster.reign import lone_reign
+from skulkd.placement.repairs import NO_ROOM
 from skulkd.wire.events import RunnerStatusUpdated
 from skulkd.wire.ids import ModelId, NodeId, RunnerId
 from skulkd.wire.placement import PlacementPreviewResponse
-from skulkd.wire.runners import RunnerReady
+from skulkd.wire.runners import RunnerFailed, RunnerReady
 from tests.placement.a_cluster import MODEL, OWN, Client, asked, read, some_cluster
 from tests.placement.builders import GIB, a_card, memory_of
 
@@ -299,3 +302,26 @@ async def test_an_instance_that_does_not_fit_is_refused_with_arithmetic(
 async def test_an_instance_that_is_not_there_cannot_be_deleted(client: Client) -> None:
     status, answer = await client.ask("DELETE", "/instance/nothing")
     assert (status, answer["error"]["message"]) == (404, "Instance not found")
+
+
+async def test_an_instance_without_room_is_placed_wider_and_one_that_fits_nowhere_stays(
+    node: Services, client: Client
+) -> None:
+    mending = Mending(node.placements, node.replica, lone_reign(OWN), OWN)
+    mending.watch(node.inference.journal)
+    _, answer = await place(client, MODEL)
+    widths = []
+    for _ in range(3):
+        instance = next(iter(node.replica.state.instances.values()))
+        runners = instance.shard_assignments.runner_to_shard
+        widths.append(len(runners))
+        failed = RunnerFailed(error_message=f"{NO_ROOM}: somebody took it")
+        failure = RunnerStatusUpdated(runner_id=next(iter(runners)), runner_status=failed)
+        node.inference.journal.append(failure)
+        if mending._task is not None:
+            await mending._task
+    assert widths == [1, 2, 3]
+    assert sorted(nodes_of(node, answer["instance_id"])) == ["b", "c", OWN], "it stays, failed"
+    kinds = [type(entry).__name__ for entry in node.events.between(0, len(node.events))]
+    assert kinds.count("InstanceCreated") == 3
+    assert kinds.count("InstanceDeleted") == 2
