@@ -1,56 +1,30 @@
-"""The rows that are computed together: mlx-lm's BatchGenerator with paced prompt steps.
+"""All rows of a runner, in lanes that take turns. Knows sequences by number, not requests.
 
-Knows sequences by number and tokens; knows nothing of requests, text or messages.
+What it does depends only on what it was told, so every rank of a group that is told the same
+has the same rows in the same places.
 """
 
-# mlx-lm leaves its generator methods untyped.
-# mypy: allow-untyped-calls
-
-import copy
-from collections.abc import Iterable
-from dataclasses import dataclass
+import time
 from typing import Any
 
-from mlx_lm.generate import BatchGenerator
-
-from skulkd.runner.caches import shortened
-from skulkd.runner.pacing import LARGEST, PrefillPacer
-from skulkd.runner.sampling import Processor, Sampler, greedy
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """The caches of a sequence and the tokens they hold."""
-
-    caches: list[Any]
-    tokens: list[int]
-
-    def copy(self) -> list[Any]:
-        """Caches for one more sequence; what is computed stays shared."""
-        return shortened(self.caches, len(self.tokens)) or copy.deepcopy(self.caches)
+from skulkd.runner.lane import Kept, Lane, Progress, Wait, wait_for
+from skulkd.runner.pacing import PrefillPacer
+from skulkd.runner.rows import Drawn, Row
+from skulkd.runner.sampling import Processor, Sampler
+from skulkd.runner.seats import Seat
 
 
 class Batch:
-    """`stop_tokens` end a sequence; the one that did is still delivered."""
-
     def __init__(
-        self, model: Any, *, slots: int, stop_tokens: Iterable[int], pacer: PrefillPacer
+        self, seat: Seat, *, lanes: int, pacer: PrefillPacer, wait: Wait = wait_for
     ) -> None:
-        self._slots = slots
+        self._lanes = [Lane(seat, wait) for _ in range(lanes)]
         self._pacer = pacer
-        self._prefilling: set[int] = set()
-        self._generator = BatchGenerator(
-            model,
-            stop_tokens=[[token] for token in sorted(stop_tokens)],
-            sampler=greedy,
-            completion_batch_size=slots,
-            prefill_batch_size=slots,
-            prefill_step_size=LARGEST,
-        )
+        self._numbers = 0
+        self._last_turn = -1
 
-    @property
-    def prefilling(self) -> bool:
-        return bool(self._prefilling)
+    def __len__(self) -> int:
+        return sum(len(lane) for lane in self._lanes)
 
     def add(
         self,
@@ -61,54 +35,71 @@ class Batch:
         max_tokens: int,
         sampler: Sampler,
         processors: list[Processor],
+        rivals: int | None = None,
     ) -> int:
-        """The number of a new sequence; its caches hold the first `known` prompt tokens."""
-        (uid,) = self._generator.insert(
-            [prompt[known:]],
-            max_tokens=[max_tokens],
-            caches=[caches],
-            all_tokens=[prompt[:known]],
-            samplers=[sampler],
-            logits_processors=[processors],
+        """The number of a new row; its caches hold the first `known` prompt tokens."""
+        uid, self._numbers = self._numbers, self._numbers + 1
+        row = Row(
+            uid, prompt[known:], prompt[:known], sampler, processors, max_tokens, rivals=rivals
         )
-        self._prefilling.add(uid)
-        return int(uid)
+        min(self._lanes, key=len).add(row, caches)
+        return uid
 
-    def drop(self, uids: list[int]) -> None:
-        """End sequences now, wherever they are."""
-        self._generator.remove(uids)
-        self._prefilling.difference_update(uids)
+    def drop(self, uids: set[int]) -> None:
+        """End rows now, wherever they are."""
+        for lane in self._lanes:
+            if not uids.isdisjoint(lane.uids):
+                lane.drop(uids)
 
     def kept(self, uid: int) -> Kept:
-        """What is computed of a sequence so far."""
-        caches, tokens = self._generator.extract_cache([uid])[uid]
-        return Kept(caches, list(tokens))
+        """What is computed of a row so far."""
+        return next(lane for lane in self._lanes if uid in lane.uids).kept(uid)
 
-    def step(self) -> tuple[list[Any], list[Any]]:
-        """One token for every decoding row, one chunk for every prompt."""
-        if not self._prefilling:
-            _, tokens = self._generator.next()
-            return [], tokens
-        rows = min(self._slots, self._pacer.rows)
-        self._generator.prefill_batch_size = rows
-        self._generator.prefill_step_size = self._pacer.step(min(rows, len(self._prefilling)))
-        with self._generator.stats() as work:
-            prompts, tokens = self._generator.next()
-        self._pacer.observe(work.prompt_tokens, work.prompt_time)
-        self._prefilling.difference_update(item.uid for item in prompts if item.end_of_prompt)
-        return prompts, tokens
+    def balance(self) -> None:
+        """Give an empty lane half of the fullest one's rows, so that no stage idles."""
+        if len(self._lanes) == 1:
+            return
+        empty = next((lane for lane in self._lanes if not len(lane)), None)
+        fullest = max(self._lanes, key=lambda lane: len(lane.movable))
+        uids = fullest.movable
+        if empty is not None and len(uids) > 1:
+            fullest.give(set(uids[len(uids) // 2 :]), empty)
 
-    def close(self) -> None:
-        self._generator.close()
+    def turn(self) -> int:
+        """The lane whose turn it is: the next one that has rows."""
+        count = len(self._lanes)
+        order = [(self._last_turn + 1 + at) % count for at in range(count)]
+        return next((number for number in order if len(self._lanes[number])), 0)
+
+    def prefill_size(self, lane: int, joining: int) -> tuple[int, int]:
+        """How many prompts to read together and how many tokens of each."""
+        rows = self._pacer.rows
+        prompts = self._lanes[lane].prompts + joining
+        return rows, self._pacer.step(max(1, min(rows, prompts)))
+
+    def reads(self, lane: int) -> bool:
+        """Whether this lane has prompts to read."""
+        return self._lanes[lane].prompts > 0
+
+    def decode(self, lane: int) -> list[Drawn]:
+        """One token for every decoding row of the lane."""
+        self._last_turn = lane
+        return self._lanes[lane].decode()
+
+    def read_prompts(self, lane: int, rows: int, size: int) -> list[Progress]:
+        """One piece of every prompt of the lane."""
+        started = time.perf_counter()
+        before = self._lanes[lane].unread
+        progress = self._lanes[lane].read_prompts(rows, size)
+        self._pacer.observe(before - self._lanes[lane].unread, time.perf_counter() - started)
+        return progress
 
 
-def run_alone(batch: Batch, uid: int) -> int:
-    """Step until this sequence ends; the number of its tokens. For warm-up only."""
-    count = 0
-    while True:
-        _, tokens = batch.step()
-        for item in tokens:
-            if item.uid == uid:
-                count += 1
-                if item.finish_reason is not None:
-                    return count
+def run_alone(batch: Batch, uid: int, tokens: int) -> None:
+    """Give an only row its tokens, then drop it. For warm-up, on all ranks alike."""
+    while batch.reads(0):
+        batch.read_prompts(0, 1, 1 << 20)
+    drawn = 0
+    while drawn < tokens:
+        drawn += len(batch.decode(0))
+    batch.drop({uid})

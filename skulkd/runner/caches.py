@@ -7,6 +7,7 @@ feels. These keep plain numbers until padding makes the arrays necessary.
 # mlx-lm leaves its cache methods untyped.
 # mypy: allow-untyped-calls
 
+import copy
 from typing import Any
 
 import mlx.core as mx
@@ -94,6 +95,34 @@ def fresh_caches(model: Any) -> list[Any]:
     """Empty caches for one sequence, one per layer."""
     caches: list[Any] = make_prompt_cache(model)
     return [LeanKVCache() if type(cache) is KVCache else cache for cache in caches]
+
+
+def merged(caches: list[list[Any]]) -> list[Any]:
+    """Caches of several sequences as caches of one batch."""
+    return [layer[0].merge(list(layer)) for layer in zip(*caches, strict=True)]
+
+
+def joined(some: list[Any], more: list[Any]) -> list[Any]:
+    """Two batches as one; both are used up."""
+    if not some or not more:
+        return some or more
+    for one, other in zip(some, more, strict=True):
+        one.extend(other)
+    return some
+
+
+def split_off(caches: list[Any], keep: list[int], leave: list[int]) -> list[Any]:
+    """Shrink a batch to the rows in `keep`; the rows in `leave` as a batch of their own."""
+    # Filtering makes new arrays, so that a copy need not be deep unless it has parts.
+    copies = [
+        copy.copy(cache) if isinstance(cache, LeanBatchKVCache) else copy.deepcopy(cache)
+        for cache in caches
+    ]
+    for cache in caches:
+        cache.filter(keep)
+    for cache in copies:
+        cache.filter(leave)
+    return copies
 
 
 def can_batch(model: Any) -> bool:

@@ -43,11 +43,13 @@ class Watchdog:
         end: Callable[[int], None] = os._exit,
         clock: Callable[[], float] = time.monotonic,
         frozen_grace_s: float = _FROZEN_GRACE_S,
+        on_look: Callable[[], None] = lambda: None,
     ) -> None:
         self._on_overrun = on_overrun
         self._end = end
         self._clock = clock
         self._frozen_grace_s = frozen_grace_s
+        self._on_look = on_look
         self._guards: list[Guard] = []
         self._armed_until = 0.0
         self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
@@ -95,6 +97,7 @@ class Watchdog:
         pause = threading.Event()
         while True:
             pause.wait(_POLL_S)
+            self._on_look()
             self.check()
 
     def check(self) -> None:

@@ -1,7 +1,8 @@
 """The step loop: requests join and leave between two steps of the batch.
 
-Runs the same for one rank and for many: who takes part is in the plan, which the group agrees
-on. Knows nothing of pipes or of the runner's life before and after.
+Runs the same for one rank and for many. Rank 0 decides who takes part and turns that into
+orders; every rank, rank 0 included, carries the same orders out. Knows nothing of pipes or of
+the runner's life before and after.
 """
 
 import time
@@ -10,38 +11,40 @@ from typing import Any
 
 import mlx.core as mx
 
-from skulkd.runner.answers import AnswerWriter
-from skulkd.runner.batch import Batch, Kept, run_alone
+from skulkd.runner.batch import Batch, run_alone
 from skulkd.runner.caches import fresh_caches, shortened
+from skulkd.runner.faults import Faults
 from skulkd.runner.group import Group
+from skulkd.runner.lane import Kept, Progress
 from skulkd.runner.load import LoadedModel
+from skulkd.runner.orders import Admission, Ended, Order
 from skulkd.runner.pacing import PrefillPacer
 from skulkd.runner.phases import PhaseRecorder
-from skulkd.runner.prefix_cache import PrefixCache
+from skulkd.runner.prefix_cache import Hit, PrefixCache
 from skulkd.runner.protocol import (
     FromRunner,
     GenerationOptions,
-    Output,
-    OutputItem,
     PrefillProgress,
     RunnerOptions,
     TaskStatus,
 )
 from skulkd.runner.request import Choice, Request, RequestBuilder
 from skulkd.runner.request_phases import RequestPhases, StepPhases
+from skulkd.runner.rows import Drawn
 from skulkd.runner.sampling import greedy
-from skulkd.runner.scheduler import Scheduler, StepPlan
-from skulkd.runner.usage import stats_of, usage_of
+from skulkd.runner.speaker import Speaker
+from skulkd.runner.tracing import Tracer
 from skulkd.wire.ids import TaskId
 from skulkd.wire.tasks import TextGeneration
 
 _WARMUP_PROMPT = "hello " * 32
 _WARMUP_PROMPT_TOKENS = 32
-_WARMUP_TOKENS = 2
+WARMUP_TOKENS = 2
+Work = tuple[TextGeneration, GenerationOptions]
 
 
 class Engine:
-    """`send` takes output and task reports; it may wait, but only for the pipe."""
+    """Carries orders out. `send` takes output and task reports; it may wait for the pipe only."""
 
     def __init__(
         self,
@@ -50,35 +53,45 @@ class Engine:
         group: Group,
         recorder: PhaseRecorder,
         send: Callable[[FromRunner], None],
+        faults: Faults,
     ) -> None:
         self._loaded = loaded
         self._group = group
-        self._common = StepPhases(recorder)
-        self._phases = RequestPhases(recorder, group)
+        self._recorder = recorder
         self._send = send
+        self._faults = faults
+        self._tracer = Tracer(recorder.context, send)
+        self._common = StepPhases(recorder)
+        self._phases = RequestPhases(recorder, group, self._tracer)
+        self._speaker = Speaker(loaded.tokenizer, recorder, send) if group.rank == 0 else None
         self._builder = RequestBuilder(loaded, options, recorder)
-        self._writer = AnswerWriter(loaded.tokenizer, recorder)
-        self._scheduler = Scheduler(options.max_concurrent)
-        self._prefixes = PrefixCache(options.prefix_cache_bytes)
-        self._can_shorten = shortened(fresh_caches(loaded.model), 0) is not None
-        self._batch = Batch(
-            loaded.model,
-            slots=options.max_concurrent,
-            stop_tokens=loaded.tokenizer.eos_token_ids,
-            pacer=PrefillPacer(options.prefill_step),
+        lean = shortened(fresh_caches(loaded.model), 0) is not None
+        # What one rank cannot cut back, no rank may: their caches must hold the same tokens.
+        self._can_shorten = bool(group.least(lean))
+        self._prefixes = PrefixCache(
+            options.prefix_cache_bytes, whole=group.size > 1 and not self._can_shorten
         )
+        self._batch = Batch(
+            loaded.seat,
+            lanes=group.size if group.sharding == "pipeline" else 1,
+            pacer=PrefillPacer(options.prefill_step),
+            wait=self._common.waiter(group),
+        )
+        self._work: dict[TaskId, Work] = {}
+        self._settled: dict[TaskId, str] = {}
         self._requests: dict[TaskId, Request] = {}
         self._rows: dict[int, tuple[Request, Choice]] = {}
         self._steps = 0
 
     @property
-    def busy(self) -> bool:
-        return bool(self._scheduler)
-
-    @property
     def tasks(self) -> list[TaskId]:
         """Everything accepted and not yet answered."""
-        return list(self._requests)
+        return list(self._work)
+
+    @property
+    def active(self) -> bool:
+        """Whether rows are being computed."""
+        return bool(self._rows)
 
     def warm_up(self) -> int:
         """A first short generation, so that no client pays for first times. Its token count."""
@@ -87,89 +100,160 @@ class Engine:
             prompt[:_WARMUP_PROMPT_TOKENS],
             known=0,
             caches=fresh_caches(self._loaded.model),
-            max_tokens=_WARMUP_TOKENS,
+            max_tokens=WARMUP_TOKENS,
             sampler=greedy,
             processors=[],
         )
-        return run_alone(self._batch, uid)
+        run_alone(self._batch, uid, WARMUP_TOKENS)
+        return WARMUP_TOKENS
 
-    def submit(self, task: TextGeneration, extra: GenerationOptions) -> None:
-        """Accept a request. Raises BadRequest; nothing was computed for it then."""
-        if not self.busy:
+    def accept(self, task: TextGeneration, extra: GenerationOptions) -> None:
+        """Note a task. What it asks for is looked at when rank 0 knows of it."""
+        if not self._work:
             mx.reset_peak_memory()
-        request = self._builder.build(task, extra)
-        self._requests[task.task_id] = request
-        self._scheduler.submit(task.task_id, len(request.choices))
-
-    def cancel(self, task_id: TaskId) -> bool:
-        """Whether the task is here; it ends before the next step."""
-        return self._scheduler.cancel(task_id)
-
-    def step(self) -> None:
-        """Change membership as planned, then compute one step."""
-        plan = self._scheduler.plan()
-        if plan:
-            self._apply(self._agreed(plan))
-        if not self._rows:
+        if task.trace_enabled:
+            self._tracer.start(task.task_id)
+        if (how := self._settled.pop(task.task_id, None)) is not None:
+            # Rank 0 was through with it before it came here.
+            self._end(task.task_id, how)
             return
-        self._steps += 1
-        self._common.step("generator_step_enter", self._steps, self._scheduler.active)
-        prompts, tokens = self._batch.step()
-        for item in prompts:
-            self._on_prompt(item)
-        if tokens:
-            self._on_tokens(tokens)
-        self._common.step("generator_step_exit", self._steps, self._scheduler.active)
+        self._work[task.task_id] = (task, extra)
+
+    def holds(self, task_id: TaskId) -> bool:
+        return task_id in self._work
+
+    def follow(self, order: Order, fetch: Callable[[TaskId], None]) -> None:
+        """Carry out an order of rank 0. `fetch` waits for a task that has not come yet."""
+        if order.admit or order.cancel:
+            with self._common.agreeing(len(self._work) - len(self._requests)):
+                late = [one.task_id for one in order.admit if one.task_id not in self._work]
+                for task_id in late:
+                    fetch(task_id)
+            waiting = len(self._work) - len(self._requests) - len(order.admit)
+            self._common.agreed(len(order.admit), len(late), waiting, order.cancel)
+        self._leave(order.ended)
+        self._prefixes.forget(order.evict)
+        for task_id in order.refuse:
+            self._settle(task_id, "Failed")
+        for task_id in order.cancel:
+            self._settle(task_id, "Cancelled")
+        for admission in order.admit:
+            self._requests[admission.task_id] = self._build(admission)
+        self._join(order)
+        self._advance(order)
 
     def close(self) -> None:
         """Let go of everything; open requests get no more output."""
         self._phases.forget()
-        self._batch.drop(list(self._rows))
+        self._batch.drop(set(self._rows))
         self._rows.clear()
         self._requests.clear()
-        self._batch.close()
+        self._work.clear()
         self._prefixes.clear()
+
+    def abort(self, reason: str) -> None:
+        """The runner is about to end: send what traces have."""
+        self._tracer.abort(reason)
 
     # --- membership ---
 
-    def _agreed(self, plan: StepPlan) -> StepPlan:
-        with self._common.agreeing(plan):
-            agreed = self._group.agree(plan)
-        self._scheduler.apply(agreed)
-        self._common.agreed(plan, agreed, self._scheduler.queued)
-        return agreed
+    def _build(self, admission: Admission) -> Request:
+        request = self._request(admission.task_id, admission.prompt)
+        request.max_tokens = admission.max_tokens
+        self._phases.admitted(request, len(self._work), len(self._rows))
+        hit = Hit(admission.hit, admission.cached)
+        self._phases.look_up(request, lambda: hit, enabled=self._prefixes.enabled)
+        return request
 
-    def _apply(self, plan: StepPlan) -> None:
-        for task_id in plan.cancel:
-            self._drop(self._requests.pop(task_id))
-        for task_id in plan.admit:
-            self._admit(self._requests[task_id])
+    def _request(self, task_id: TaskId, prompt: list[int] | None = None) -> Request:
+        task, extra = self._work[task_id]
+        self._tracer.begin(task_id, "prompt_build")
+        request = self._builder.build(task, extra, prompt)
+        self._tracer.end(task_id, "prompt_build", "prompt", prompt_tokens=len(request.prompt))
+        return request
 
-    def _drop(self, request: Request) -> None:
-        rows = [uid for uid, (owner, _) in self._rows.items() if owner is request]
-        if rows:
-            self._batch.drop(rows)
-        for uid in rows:
-            del self._rows[uid]
-        self._phases.cancelled(request)
+    def _leave(self, ended: tuple[Ended, ...]) -> None:
+        """Rows whose answers are complete: keep what may be of use, then let them go."""
+        if not ended:
+            return
+        kept = {item.uid: self._batch.kept(item.uid) for item in ended if item.keep}
+        self._batch.drop({item.uid for item in ended})
+        for item in ended:
+            request, choice = self._rows.pop(item.uid)
+            if self._speaker is None:
+                choice.finish_reason = item.reason
+                self._phases.choice_complete(request, choice)
+            if item.uid in kept:
+                self._phases.remembered(request, self._remember(kept[item.uid]))
+            if self._speaker is None and request.done:
+                self._end(request.task_id, "Complete")
         self._count_decoding()
-        self._send(TaskStatus(task_id=request.task_id, status="Cancelled"))
 
-    def _admit(self, request: Request) -> None:
-        self._phases.admitted(request, self._scheduler.queued, len(self._rows))
-        request.admitted_at = time.monotonic()
-        hit = self._phases.look_up(
-            request, lambda: self._prefixes.find(request.prompt), enabled=self._prefixes.enabled
+    def _remember(self, kept: Kept) -> bool | None:
+        if self._group.rank == 0:
+            return self._prefixes.add(kept.tokens, kept.caches)
+        self._prefixes.follow(len(kept.tokens), kept.caches)
+        return False
+
+    def _end(self, task_id: TaskId, how: str) -> None:
+        """A task is over on this rank."""
+        self._work.pop(task_id, None)
+        request = self._requests.pop(task_id, None)
+        if how == "Complete" and request is not None:
+            self._phases.complete(request)
+        self._tracer.finish(
+            task_id, {"Complete": "finish", "Cancelled": "cancel"}.get(how, "error")
         )
-        request.cached = hit.length
-        with self._phases.at_barrier(request):
+        self._send(TaskStatus.model_validate({"task_id": task_id, "status": how}))
+
+    def _settle(self, task_id: TaskId, how: str) -> None:
+        """Rank 0 is through with a task, which may not even have come here yet."""
+        if task_id not in self._work:
+            self._settled[task_id] = how
+        elif how == "Cancelled":
+            self._drop(task_id)
+        else:
+            self._end(task_id, how)
+
+    def _drop(self, task_id: TaskId) -> None:
+        request = self._requests.get(task_id)
+        if request is not None:
+            rows = {uid for uid, (owner, _) in self._rows.items() if owner is request}
+            self._batch.drop(rows)
+            for uid in rows:
+                del self._rows[uid]
+            if self._speaker is not None:
+                self._speaker.forget(request)
+            self._phases.cancelled(request)
+            self._count_decoding()
+        self._end(task_id, "Cancelled")
+
+    def _join(self, order: Order) -> None:
+        """Add the rows of new requests, after everybody is here if nobody was at work."""
+        barrier = order.barrier
+        for admission in order.admit:
+            request = self._requests[admission.task_id]
+            request.cached = admission.cached
+            request.admitted_at = time.monotonic()
+            if barrier or self._group.size == 1:
+                self._faults.stall("stall_before_barrier")
+                with self._phases.at_barrier(request):
+                    self._barrier(really=barrier)
+                barrier = False
+            self._phases.prefilling(request)
+            first, *request.waiting = request.choices
+            hit = Hit(admission.hit, admission.cached)
+            caches = self._prefixes.take(hit)
+            if caches is not None and hit.length == len(request.prompt) - 1:
+                self._spread(request, Kept(caches, request.prompt[:-1]))
+            if caches is None:
+                caches = fresh_caches(self._loaded.model)
+            self._add_row(request, first, caches, hit.length)
+
+    def _barrier(self, *, really: bool) -> None:
+        self._faults.stall("stall_in_barrier")
+        if really and not self._faults.has("skip_collective"):
             self._group.barrier()
-        self._phases.prefilling(request)
-        first, *request.waiting = request.choices
-        if hit.caches is not None and hit.length == len(request.prompt) - 1:
-            self._spread(request, Kept(hit.caches, request.prompt[:-1]))
-        caches = hit.caches if hit.caches is not None else fresh_caches(self._loaded.model)
-        self._add_row(request, first, caches, hit.length)
 
     def _add_row(self, request: Request, choice: Choice, caches: list[Any], known: int) -> None:
         uid = self._batch.add(
@@ -179,26 +263,47 @@ class Engine:
             max_tokens=request.max_tokens,
             sampler=choice.sampler,
             processors=choice.processors,
+            rivals=request.top_logprobs,
         )
         self._rows[uid] = (request, choice)
 
-    # --- prompts ---
+    # --- steps ---
 
-    def _on_prompt(self, item: Any) -> None:
+    def _advance(self, order: Order) -> None:
+        """One step of one lane: a token for who decodes, a piece for who reads."""
+        if order.lane is None:
+            return
+        self._batch.balance()
+        self._steps += 1
+        self._faults.stall("delay")
+        if self._steps == 3:
+            self._faults.stall("stall_step")
+        active = tuple(self._requests)
+        self._common.step("generator_step_enter", self._steps, active)
+        began = time.monotonic()
+        drawn = self._batch.decode(order.lane)
+        if drawn:
+            self._tracer.step((self._rows[item.uid][0].task_id for item in drawn), began)
+            self._on_drawn(drawn)
+        if self._batch.reads(order.lane):
+            if self._speaker is not None:
+                self._speaker.flush()
+            for item in self._batch.read_prompts(order.lane, order.rows, order.size):
+                self._on_prompt(item)
+        self._common.step("generator_step_exit", self._steps, active)
+
+    def _on_prompt(self, item: Progress) -> None:
         request, choice = self._rows[item.uid]
         if choice.index != 0:
             return
-        done, _ = item.progress
         total = len(request.prompt)
-        self._send(
-            PrefillProgress(
-                task_id=request.task_id, processed=min(request.cached + done, total), total=total
-            )
-        )
-        if item.end_of_prompt:
-            self._phases.waiting_for_first_token(request)
-        elif item.end_of_segment:
+        self._phases.prompt_progress(request, item.done)
+        if self._speaker is not None:
+            done = total if item.ready else item.done
+            self._send(PrefillProgress(task_id=request.task_id, processed=done, total=total))
+        if item.ready:
             self._prompt_computed(request, item.uid)
+            self._phases.waiting_for_first_token(request)
 
     def _prompt_computed(self, request: Request, uid: int) -> None:
         """All but the last token of the prompt is there: the moment to share it."""
@@ -206,8 +311,7 @@ class Engine:
             self._spread(request, self._batch.kept(uid))
         elif self._prefixes.enabled and not self._can_shorten:
             # These caches cannot be cut back later, so the next turn needs this very state.
-            kept = self._batch.kept(uid)
-            self._prefixes.add(kept.tokens, kept.caches)
+            self._remember(self._batch.kept(uid))
 
     def _spread(self, request: Request, kept: Kept) -> None:
         """Let the other choices begin from what the first one computed."""
@@ -215,60 +319,25 @@ class Engine:
         for choice in waiting:
             self._add_row(request, choice, kept.copy(), len(kept.tokens))
 
-    # --- tokens ---
-
-    def _on_tokens(self, responses: list[Any]) -> None:
+    def _on_drawn(self, drawn: list[Drawn]) -> None:
+        """Count tokens; rank 0, which knows them, also writes the answers."""
         now = time.monotonic()
-        items: dict[TaskId, list[OutputItem]] = {}
-        for response in responses:
-            request, choice = self._rows[response.uid]
-            if not request.first_token_at:
-                request.first_token_at = now
-                self._phases.first_token(request)
-            request.last_token_at = now
-            item = self._writer.token(request, choice, response)
-            if item is not None:
-                items.setdefault(request.task_id, []).append(item)
+        for item in drawn:
+            request, choice = self._rows[item.uid]
+            self._note_token(request, now)
+            choice.tokens += 1
             self._phases.token(request, choice)
-            if choice.finish_reason is not None:
-                self._row_ended(request, choice, response)
-        for task_id, said in items.items():
-            self._deliver(self._requests[task_id], said)
 
-    def _row_ended(self, request: Request, choice: Choice, response: Any) -> None:
-        uid = response.uid
-        kept = None
-        if response.finish_reason is None:
-            # Ended by its text: the batch does not know yet.
-            if self._prefixes.enabled:
-                kept = self._batch.kept(uid)
-            self._batch.drop([uid])
-        elif self._prefixes.enabled:
-            kept = Kept(response.prompt_cache, list(response.all_tokens))
-        del self._rows[uid]
-        self._count_decoding()
-        replaced = None
-        if kept is not None and choice.index == 0:
-            replaced = self._prefixes.add(kept.tokens, kept.caches)
-        self._phases.choice_complete(request, choice, replaced=replaced)
-
-    def _deliver(self, request: Request, items: list[OutputItem]) -> None:
-        if not request.done:
-            self._send(Output(task_id=request.task_id, items=items))
-            return
-        self._phases.complete(request)
-        self._send(
-            Output(
-                task_id=request.task_id,
-                items=items,
-                usage=usage_of(request),
-                stats=stats_of(request, mx.get_peak_memory()),
-            )
-        )
-        del self._requests[request.task_id]
-        self._scheduler.finished(request.task_id)
-        self._send(TaskStatus(task_id=request.task_id, status="Complete"))
+    def _note_token(self, request: Request, now: float) -> None:
+        if not request.first_token_at:
+            request.first_token_at = now
+            self._phases.first_token(request)
+        request.last_token_at = now
 
     def _count_decoding(self) -> None:
-        decoding = [request.owner for request, _ in self._rows.values() if request.first_token_at]
+        decoding = [
+            request.owner
+            for request, choice in self._rows.values()
+            if request.first_token_at and choice.finish_reason is None
+        ]
         self._phases.still_decoding(decoding)

@@ -1,32 +1,123 @@
 """The ranks of one instance, as the engine sees them.
 
-The engine runs the same code for one rank and for many; what differs is behind this seam.
+The engine runs the same code for one rank and for many; what differs is behind this seam. Rank 0
+leads: its orders reach every other rank in the same order.
 """
 
-from typing import Protocol
+import logging
+from collections.abc import Callable
+from typing import Any, Literal, Protocol
 
-from skulkd.runner.scheduler import StepPlan
+import mlx.core as mx
+
+from skulkd.runner.orders import Order, to_json
+from skulkd.runner.protocol import Configure
+from skulkd.runner.rendezvous import Channel, Meeting, Party, address_of, meet
+from skulkd.runner.ring import RingPort, join_jaccl, join_ring
+from skulkd.wire.shards import TensorShardMetadata
+
+_log = logging.getLogger("skulkd.runner")
+Sharding = Literal["whole", "pipeline", "tensor"]
+Lost = Callable[[int, str], None]
 
 
 class Group(Protocol):
-    """`agree` returns the plan that every rank carries out; `barrier` waits for all of them."""
+    """`lead` tells the others what to do; `barrier` waits for all; `least` compares numbers."""
 
     rank: int
     size: int
+    sharding: Sharding
 
-    def agree(self, plan: StepPlan) -> StepPlan: ...
+    def lead(self, order: Order) -> None: ...
 
     def barrier(self) -> None: ...
 
+    def least(self, value: int) -> int: ...
+
+    def part(self) -> None: ...
+
 
 class SoloGroup:
-    """A group of one: it always agrees with itself and never waits."""
+    """A group of one: nobody to tell, nobody to wait for."""
 
     rank = 0
     size = 1
+    sharding: Sharding = "whole"
 
-    def agree(self, plan: StepPlan) -> StepPlan:
-        return plan
+    def lead(self, order: Order) -> None:
+        return
 
     def barrier(self) -> None:
         return
+
+    def least(self, value: int) -> int:
+        return value
+
+    def part(self) -> None:
+        return
+
+
+class RankGroup:
+    """Several ranks. After `listen`, orders go to `take` on all ranks but the first."""
+
+    def __init__(
+        self, raw: mx.distributed.Group, sharding: Sharding, channels: list[Channel]
+    ) -> None:
+        self.raw = raw
+        self.rank = raw.rank()
+        self.size = raw.size()
+        self.sharding: Sharding = sharding
+        self._channels = channels
+
+    def listen(self, take: Callable[[bytes], None], lost: Lost) -> None:
+        """`lost` is told the rank and address of a connection that ended without a farewell."""
+        for channel in self._channels:
+            channel.watch(take, lambda gone: lost(gone.rank, gone.address))
+
+    def lead(self, order: Order) -> None:
+        content = to_json(order)
+        for channel in self._channels:
+            channel.send(content)
+
+    def barrier(self) -> None:
+        mx.eval(mx.distributed.all_sum(mx.ones(1), group=self.raw))
+
+    def least(self, value: int) -> int:
+        # A sum of flags per rank would need their number; the ring knows the minimum itself.
+        least = mx.distributed.all_min(mx.array([value], mx.int32), group=self.raw)
+        lowest: Any = least.item()
+        return int(lowest)
+
+    def part(self) -> None:
+        """Tell the others that this rank's end is in order."""
+        for channel in self._channels:
+            channel.bid_farewell()
+
+
+def connect(configure: Configure, said: dict[str, object]) -> tuple[RankGroup, Meeting]:
+    """Meet the other ranks and join MLX's group with them. Raises GroupUnreachable."""
+    shard, hosts = configure.shard, configure.group or []
+    rank, limit_s = shard.device_rank, configure.options.connect_deadline_s
+    port = RingPort(hosts[rank])
+    try:
+        party = Party(
+            hosts, rank, configure.instance_id, {**said, "ring_port": port.number}, limit_s
+        )
+        meeting = meet(party)
+        addresses = [
+            f"{port.ip if at == rank else hosts[at].ip}:{said_by['ring_port']}"
+            for at, said_by in enumerate(meeting.said)
+        ]
+        if configure.jaccl is not None:
+            _log.info("rank %d joins over RDMA, coordinator %s", rank, configure.jaccl.coordinator)
+            raw = join_jaccl(configure.jaccl, rank, limit_s)
+        else:
+            _log.info("rank %d joins the ring of %s", rank, ", ".join(addresses))
+            raw = join_ring(addresses, rank, limit_s)
+    finally:
+        port.release()
+    tensor = isinstance(shard, TensorShardMetadata)
+    return RankGroup(raw, "tensor" if tensor else "pipeline", meeting.channels), meeting
+
+
+__all__ = ["Group", "RankGroup", "SoloGroup", "address_of", "connect"]

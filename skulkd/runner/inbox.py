@@ -1,6 +1,7 @@
 """The way in: one thread reads messages from the pipe and puts them in order for the main one.
 
-The end of the pipe means that the supervisor is gone.
+The end of the pipe means that the supervisor is gone. Orders of rank 0 join the same queue, so
+that a rank with nothing to do sleeps in one place.
 """
 
 import queue
@@ -8,7 +9,10 @@ import threading
 from collections.abc import Callable
 
 from skulkd.runner.framing import FrameError, FrameReader
+from skulkd.runner.orders import Order, from_json
 from skulkd.runner.protocol import Ack, Cancel, Configure, ProtocolError, RunTask, decode_to_runner
+
+Message = Configure | RunTask | Cancel | Order
 
 
 class Inbox:
@@ -26,19 +30,23 @@ class Inbox:
         self._on_ack = on_ack
         self._on_end = on_end
         self._on_broken = on_broken
-        self._messages: queue.SimpleQueue[Configure | RunTask | Cancel] = queue.SimpleQueue()
+        self._messages: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="inbox", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
-    def wait(self) -> Configure | RunTask | Cancel:
+    def wait(self) -> Message:
         """The next message, however long it takes: an idle runner sleeps here."""
         return self._messages.get()
 
-    def arrived(self) -> list[Configure | RunTask | Cancel]:
+    def order(self, content: bytes) -> None:
+        """Queue an order of rank 0, which came another way."""
+        self._messages.put(from_json(content))
+
+    def arrived(self) -> list[Message]:
         """What is here now, without waiting."""
-        messages: list[Configure | RunTask | Cancel] = []
+        messages: list[Message] = []
         while not self._messages.empty():
             messages.append(self._messages.get_nowait())
         return messages

@@ -12,8 +12,12 @@ import mlx.core as mx
 from mlx_lm.utils import load_model, load_tokenizer
 
 from skulkd.runner.caches import can_batch
+from skulkd.runner.group import Group, RankGroup
 from skulkd.runner.model_files import BadModel, check_model_directory, weight_files
+from skulkd.runner.pipeline import PipelinedModel
 from skulkd.runner.reasoning import THINK_END, THINK_START
+from skulkd.runner.seats import Alone, Seat, Slice, Stage
+from skulkd.runner.tensor import cut_into_slices
 from skulkd.runner.tools.calls import ToolFormat
 from skulkd.runner.tools.choose import choose_format
 from skulkd.wire.cards import ModelCard
@@ -41,6 +45,15 @@ class ThinkMarkers:
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """Which part of the model this rank keeps: all of it in a group of one."""
+
+    group: Group
+    start_layer: int
+    end_layer: int
+
+
+@dataclass(frozen=True, slots=True)
 class LoadedModel:
     model: Any
     tokenizer: Any
@@ -49,12 +62,14 @@ class LoadedModel:
     max_context: int | None
     thinking: ThinkMarkers | None
     tool_format: ToolFormat
+    seat: Seat
 
 
 def load(
     directory: Path,
     card: ModelCard,
     *,
+    part: Part,
     trust_remote_code: bool,
     on_layer: Callable[[int, int], None],
 ) -> LoadedModel:
@@ -70,6 +85,7 @@ def load(
         ) from error
     if not can_batch(model):
         raise BadModel(f"model type {config['model_type']} cannot decode requests together")
+    model, seat = _cut(model, config, part)
     _materialise(model, directory, on_layer)
     tokenizer = _load_tokenizer(directory, config, trust_remote_code=trust_remote_code)
     text_config = {**config, **(config.get("text_config") or {})}
@@ -87,7 +103,25 @@ def load(
             end=tokenizer.tool_call_end,
             parse=tokenizer.tool_parser,
         ),
+        seat=seat,
     )
+
+
+def _cut(model: Any, config: dict[str, Any], part: Part) -> tuple[Any, Seat]:
+    """This rank's part of the model, and what it does with it."""
+    group = part.group
+    if not isinstance(group, RankGroup):
+        return model, Alone(model)
+    if group.sharding == "tensor":
+        cut_into_slices(model, config, group.raw)
+        return model, Slice(model, group.raw)
+    try:
+        stage = PipelinedModel(model, group.raw, part.start_layer, part.end_layer)
+    except BadModel as reason:
+        raise BadModel(
+            f"model type {config['model_type']} cannot be cut into a pipeline: {reason}"
+        ) from reason
+    return stage, Stage(stage, group.raw)
 
 
 def _check_weights(directory: Path) -> None:
@@ -105,7 +139,8 @@ def _materialise(model: Any, directory: Path, on_layer: Callable[[int, int], Non
         for number, layer in enumerate(layers, start=1):
             mx.eval(layer.parameters())
             on_layer(number, len(layers))
-        mx.eval(model.parameters())
+        if not isinstance(model, PipelinedModel):
+            mx.eval(model.parameters())
     except RuntimeError as error:
         raise BadModel(f"the weights in {directory} cannot be read: {error}") from error
 

@@ -4,11 +4,12 @@ Knows no MLX: memory readings, the clock and the way out are given to it.
 """
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 from skulkd.runner.protocol import Phase
 from skulkd.wire.base import Attributes, format_offset
@@ -54,6 +55,36 @@ class Span:
     with_memory: bool
 
 
+class Brief:
+    """A wait that is not worth an entry unless it lasts. Entered and left on every step."""
+
+    __slots__ = ("_attrs", "_recorder", "detail", "shown", "since")
+
+    def __init__(self, recorder: "PhaseRecorder", detail: str, attrs: Mapping[str, Any]) -> None:
+        self._recorder = recorder
+        self.detail = detail
+        self._attrs = attrs
+        self.since = 0.0
+        self.shown: Span | None = None
+
+    def __enter__(self) -> None:
+        self.since = time.monotonic()
+        self._recorder.waiting = self
+
+    def __exit__(self, *_: object) -> None:
+        self._recorder.waited(self)
+
+    def show(self) -> None:
+        """Make an entry of it after all, inside whatever goes on."""
+        recorder = self._recorder
+        phase: RunnerPhase = recorder.visible.phase
+        if phase not in ("prefill_pipeline", "warmup"):
+            phase = "decode_stream"
+        self.shown = recorder.enter(
+            phase, self.detail, owner=recorder.visible.owner, memory=False, **self._attrs
+        )
+
+
 @dataclass
 class PhaseRecorder:
     """Makes entries. Threads may share it; nothing in here waits for the pipe.
@@ -69,6 +100,7 @@ class PhaseRecorder:
     _open: list[Span] = field(default_factory=list)
     _base: Span = field(default_factory=lambda: Span("created", None, NOBODY, {}, False))
     _sequence: int = 0
+    waiting: Brief | None = None
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
     @property
@@ -139,6 +171,28 @@ class PhaseRecorder:
                 self._offer(failure, "exception")
             raise
         self.leave(span)
+
+    def brief(self, detail: str, attrs: Mapping[str, Any]) -> Brief:
+        """A wait that becomes an entry only when it lasts; another thread looks, see `surface`."""
+        return Brief(self, detail, attrs)
+
+    def waited(self, brief: Brief) -> None:
+        """The wait is over."""
+        with self._lock:
+            self.waiting = None
+            if brief.shown is not None:
+                self.leave(brief.shown)
+
+    def surface(self, after_s: float) -> None:
+        """Show what has been waited for longer than this."""
+        with self._lock:
+            brief = self.waiting
+            if (
+                brief is not None
+                and brief.shown is None
+                and time.monotonic() - brief.since > after_s
+            ):
+                brief.show()
 
     def breadcrumb(
         self, event: str, detail: str, *, phase: RunnerPhase | None = None, **attrs: object

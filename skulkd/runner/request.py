@@ -11,6 +11,7 @@ from skulkd.runner.prompt import render_prompt, tokenize_prompt, wanted_tools
 from skulkd.runner.protocol import GenerationOptions, RunnerOptions
 from skulkd.runner.reasoning import ReasoningSplitter
 from skulkd.runner.refusals import BadRequest, answer_budget
+from skulkd.runner.rows import MAX_RIVALS
 from skulkd.runner.sampling import Processor, Sampler, make_processors, make_sampler
 from skulkd.runner.stopping import StopMatcher
 from skulkd.runner.text_stream import TextStream
@@ -19,9 +20,8 @@ from skulkd.wire.chat import FinishReason, LogprobsContentItem
 from skulkd.wire.ids import TaskId
 from skulkd.wire.tasks import TextGeneration, TextGenerationTaskParams
 
-# The limits of the OpenAI API.
+# The limit of the OpenAI API.
 MAX_CHOICES = 128
-MAX_RIVALS = 20
 # What odd values inside a request raise here; it must not end everybody else's answer.
 _MALFORMED = (ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError)
 
@@ -37,9 +37,13 @@ class Choice:
     stream: TextStream
     tokens: int = 0
     reasoning_tokens: int = 0
+    unsent_text: str = ""
+    unsent_reasoning: str = ""
     unsent_tokens: int = 0
     unsent_logprobs: list[LogprobsContentItem] = field(default_factory=list)
+    held_logprobs: list[LogprobsContentItem] = field(default_factory=list)
     finish_reason: FinishReason | None = None
+    told_end: bool = False
 
 
 @dataclass(eq=False, slots=True)
@@ -54,6 +58,7 @@ class Request:
     top_logprobs: int | None
     waiting: list[Choice] = field(default_factory=list)
     cached: int = 0
+    pieces: int = 0
     admitted_at: float = 0.0
     first_token_at: float = 0.0
     last_token_at: float = field(default_factory=time.monotonic)
@@ -75,14 +80,25 @@ class RequestBuilder:
         self._grammars = Grammars(loaded.tokenizer, loaded.vocab_size)
         self._limit = options.context_token_limit or loaded.max_context
 
-    def build(self, task: TextGeneration, extra: GenerationOptions) -> Request:
-        """Raises BadRequest, before anything was computed for it."""
+    def build(
+        self, task: TextGeneration, extra: GenerationOptions, prompt: list[int] | None = None
+    ) -> Request:
+        """Raises BadRequest, before anything was computed for it.
+
+        `prompt` is what another rank made of the same task, and replaces our own.
+        """
         try:
-            return self._build(task, extra, Owner(task.task_id, task.command_id))
+            return self._build(task, extra, Owner(task.task_id, task.command_id), prompt)
         except _MALFORMED as error:
             raise BadRequest(f"the request cannot be understood: {error!r}") from error
 
-    def _build(self, task: TextGeneration, extra: GenerationOptions, owner: Owner) -> Request:
+    def _build(
+        self,
+        task: TextGeneration,
+        extra: GenerationOptions,
+        owner: Owner,
+        given: list[int] | None,
+    ) -> Request:
         params = task.task_params
         if extra.n > MAX_CHOICES:
             raise BadRequest(f"n is {extra.n}, the limit is {MAX_CHOICES}")
@@ -90,6 +106,7 @@ class RequestBuilder:
             self._recorder.point("vision_preprocess", "prepare_vision_failed", owner=owner)
             raise BadRequest("this model takes no images")
         text, prompt = self._prompt(params, extra, owner)
+        prompt = prompt if given is None else given
         budget = answer_budget(
             len(prompt), params.max_output_tokens, self._limit, self._options.default_max_tokens
         )

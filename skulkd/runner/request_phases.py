@@ -3,18 +3,23 @@
 Counts only, never content. Decides nothing.
 """
 
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from typing import Any
+
+import mlx.core as mx
 
 from skulkd.runner.group import Group
 from skulkd.runner.phases import Owner, PhaseRecorder, Span
 from skulkd.runner.prefix_cache import Hit
 from skulkd.runner.request import Choice, Request
-from skulkd.runner.scheduler import StepPlan
+from skulkd.runner.tracing import Tracer
 from skulkd.wire.ids import TaskId
 
 # Steps and tokens between two progress entries.
 _PROGRESS_EVERY = 25
+_PIECES_EVERY = 4
 
 
 class StepPhases:
@@ -23,23 +28,38 @@ class StepPhases:
     def __init__(self, recorder: PhaseRecorder) -> None:
         self._recorder = recorder
 
-    def agreeing(self, plan: StepPlan) -> AbstractContextManager[None]:
+    def agreeing(self, candidates: int) -> AbstractContextManager[None]:
         return self._recorder.inside(
-            "task_agreement", "batch_mx_all_gather_tasks", candidate_count=len(plan.admit)
+            "task_agreement", "batch_mx_all_gather_tasks", candidate_count=candidates
         )
 
-    def agreed(self, wanted: StepPlan, plan: StepPlan, queued: int) -> None:
+    def agreed(
+        self, agreed: int, different: int, queued: int, cancelled: tuple[TaskId, ...]
+    ) -> None:
         self._recorder.point(
             "task_agreement",
             "batch_tasks_agreed",
-            agreed_count=len(plan.admit),
-            different_count=len(set(wanted.admit) ^ set(plan.admit)),
+            agreed_count=agreed,
+            different_count=different,
             queued_count=queued,
         )
-        if plan.cancel:
+        if cancelled:
             self._recorder.point(
-                "cancel_observed", "batch_cancellations_agreed", task_ids=list(plan.cancel)
+                "cancel_observed", "batch_cancellations_agreed", task_ids=list(cancelled)
             )
+
+    def waiter(self, group: Group) -> Callable[[str, Any], None]:
+        """Waits for an array; what it waits for shows in the recorder when that takes long."""
+        brief = self._recorder.brief
+        if group.size == 1:
+            return lambda _, array: mx.eval(array)
+        about = {"rank": group.rank, "world_size": group.size}
+
+        def wait(name: str, array: Any) -> None:
+            with brief(name, about):
+                mx.eval(array)
+
+        return wait
 
     def step(self, event: str, number: int, active: tuple[TaskId, ...]) -> None:
         """Every step asks; the first and every 25th are written."""
@@ -56,13 +76,17 @@ class StepPhases:
 class RequestPhases:
     """A request is in one span at a time; all that decode share one more."""
 
-    def __init__(self, recorder: PhaseRecorder, group: Group) -> None:
+    def __init__(self, recorder: PhaseRecorder, group: Group, tracer: Tracer) -> None:
         self._recorder = recorder
         self._group = group
+        self._tracer = tracer
         self._spans: dict[TaskId, Span] = {}
         self._decoding: Span | None = None
 
     def admitted(self, request: Request, queue_depth: int, batch_size: int) -> None:
+        self._tracer.mark(
+            request.task_id, "admitted_to_batch", "lifecycle", batch_size=batch_size + 1
+        )
         self._recorder.point(
             "task_submission",
             "batch_queue_admitted",
@@ -102,7 +126,10 @@ class RequestPhases:
             prefix_hit_length=hit.length,
             uncached_prompt_tokens=total - hit.length,
             total_prompt_tokens=total,
-            matched_index=hit.index,
+            matched_index=hit.number,
+        )
+        self._tracer.mark(
+            request.task_id, "kv_cache_result", "kv_cache", prefix_hit_length=hit.length
         )
         return hit
 
@@ -118,17 +145,60 @@ class RequestPhases:
         )
 
     def prefilling(self, request: Request) -> None:
+        self._tracer.begin(request.task_id, "prefill")
+        rank, size, total = self._group.rank, self._group.size, len(request.prompt)
+        pipeline = self._group.sharding == "pipeline"
         self._spans[request.task_id] = self._recorder.enter(
-            "prefill_stream",
-            "stream_generate_prefill",
+            "prefill_pipeline" if pipeline else "prefill_stream",
+            "pipeline_parallel_prefill" if pipeline else "stream_generate_prefill",
             owner=request.owner,
             memory=True,
-            rank=self._group.rank,
-            group_size=self._group.size,
-            prompt_tokens=len(request.prompt),
+            rank=rank,
+            group_size=size,
+            prompt_tokens=total,
         )
+        if pipeline:
+            self._recorder.point(
+                "prefill_pipeline",
+                "pipeline_prefill_start",
+                owner=request.owner,
+                memory=True,
+                rank=rank,
+                world_size=size,
+                prompt_tokens=total,
+            )
+
+    def prompt_progress(self, request: Request, done: int) -> None:
+        """A piece of the prompt is read; the first, the last and every fourth are written."""
+        request.pieces += 1
+        total = len(request.prompt)
+        if self._group.sharding != "pipeline":
+            return
+        if request.pieces == 1 or request.pieces % _PIECES_EVERY == 0 or done >= total - 1:
+            self._recorder.point(
+                "prefill_pipeline",
+                "pipeline_prefill_chunk",
+                owner=request.owner,
+                rank=self._group.rank,
+                chunk_index=request.pieces - 1,
+                processed=done,
+                total=total,
+            )
 
     def waiting_for_first_token(self, request: Request) -> None:
+        self._tracer.end(request.task_id, "prefill", "prefill", prompt_tokens=len(request.prompt))
+        if self._group.sharding == "pipeline":
+            elapsed_s = time.monotonic() - request.admitted_at
+            self._recorder.point(
+                "prefill_pipeline",
+                "pipeline_prefill_complete",
+                owner=request.owner,
+                memory=True,
+                rank=self._group.rank,
+                processed=len(request.prompt),
+                total=len(request.prompt),
+                elapsed_ms=round(elapsed_s * 1000, 3),
+            )
         self._leave(request)
         self._spans[request.task_id] = self._recorder.enter(
             "decode_wait_first_token",
@@ -141,6 +211,8 @@ class RequestPhases:
     # --- answer ---
 
     def first_token(self, request: Request) -> None:
+        self._tracer.mark(request.task_id, "first_token", "decode")
+        self._tracer.begin(request.task_id, "decode")
         self._leave(request)
         if self._decoding is None:
             self._decoding = self._recorder.enter(
@@ -174,10 +246,7 @@ class RequestPhases:
         elif self._decoding.owner not in owners:
             self._decoding.owner = owners[0]
 
-    def choice_complete(
-        self, request: Request, choice: Choice, *, replaced: bool | None = None
-    ) -> None:
-        """`replaced` says what the prefix cache did with it; None: nothing."""
+    def choice_complete(self, request: Request, choice: Choice) -> None:
         self._recorder.point(
             "completion",
             "generation_complete",
@@ -186,6 +255,9 @@ class RequestPhases:
             completion_tokens=choice.tokens,
             finish_reason=choice.finish_reason,
         )
+
+    def remembered(self, request: Request, replaced: bool | None) -> None:
+        """What the prefix cache did with an answer; None: nothing."""
         if replaced is not None:
             self._recorder.point(
                 "kv_cache_lookup",

@@ -4,7 +4,8 @@ Generation tasks are the exception: they are handed to the engine and answered s
 """
 
 import logging
-import time
+import os
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,10 +15,13 @@ from skulkd.runner import memory
 from skulkd.runner.deadlines import Guard, Watchdog
 from skulkd.runner.engine import Engine
 from skulkd.runner.exits import ExitCode
-from skulkd.runner.group import Group, SoloGroup
-from skulkd.runner.inbox import Inbox
-from skulkd.runner.load import LoadedModel, load
+from skulkd.runner.faults import faults_of
+from skulkd.runner.group import Group, SoloGroup, connect
+from skulkd.runner.inbox import Inbox, Message
+from skulkd.runner.leader import Leader
+from skulkd.runner.load import LoadedModel, Part, load
 from skulkd.runner.model_files import BadModel
+from skulkd.runner.orders import Order
 from skulkd.runner.outbox import Outbox
 from skulkd.runner.phases import Owner, PhaseRecorder
 from skulkd.runner.protocol import (
@@ -25,15 +29,18 @@ from skulkd.runner.protocol import (
     Configure,
     FromRunner,
     GenerationOptions,
+    RunnerOptions,
     RunTask,
     Status,
-    TaskAcknowledged,
     TaskStatus,
 )
 from skulkd.runner.refusals import BadRequest, ContextLengthExceeded
+from skulkd.runner.rendezvous import GroupUnreachable
+from skulkd.runner.reports import Reports, owner_of
+from skulkd.runner.warmup import warm_up
 from skulkd.wire import runners
+from skulkd.wire.ids import TaskId
 from skulkd.wire.tasks import (
-    BaseRequestTask,
     BaseTask,
     ConnectToGroup,
     LoadModel,
@@ -48,8 +55,13 @@ _REBOOT = (
     "The accelerator is probably wedged: delete the instance, and reboot this machine if it "
     "happens again."
 )
+_NETWORK = "Check that the machines of the group reach each other, then place again."
 _DISK = "The disk or share that holds the model is slow or gone: check it and place again."
 _FLUSH_S = 2.0
+# The rendezvous has its own limit and knows more; this one is for what hangs after it.
+_CONNECT_GRACE_S = 15.0
+# A wait longer than this shows in the recorder.
+_SHOWN_AFTER_S = 1.0
 
 
 class Session:
@@ -64,110 +76,122 @@ class Session:
         self._outbox = outbox
         self._recorder = recorder
         recorder.read_memory = memory.snapshot
-        self._watchdog = Watchdog(self._overrun)
+        self._watchdog = Watchdog(self._overrun, on_look=lambda: recorder.surface(_SHOWN_AFTER_S))
+        self._faults = faults_of(configure.shard.device_rank)
         self._group: Group = SoloGroup()
         self._loaded: LoadedModel | None = None
         self._engine: Engine | None = None
-        self._status: runners.RunnerStatus = runners.RunnerIdle()
+        self._reports = Reports(outbox, recorder, configure.shard.world_size)
         self._code: ExitCode | None = None
         self._progress: Callable[[], None] | None = None
+        self._deferred: deque[Order] = deque()
 
     def run(self) -> ExitCode:
         """Serve; a failure is reported to the supervisor before the code is returned."""
         try:
             self._watchdog.start()
-            self._set_status(runners.RunnerIdle())
+            self._reports.set_status(runners.RunnerIdle())
             while self._code is None:
                 self._take(self._inbox.wait())
-                if self._engine is not None and self._engine.busy:
-                    self._generate(self._engine)
+                if isinstance(self._engine, Leader):
+                    # Requests that come together are read together.
+                    self._take_arrived()
+                    if self._engine.busy:
+                        self._generate(self._engine)
         except BadModel as error:
             _log.error("%s", error)
             self._fail(str(error), ExitCode.BAD_MODEL)
+        except GroupUnreachable as error:
+            _log.critical("%s", error)
+            self._fail(str(error), ExitCode.CONNECT_DEADLINE)
         except Exception as error:  # noqa: BLE001  # the root of the process: it reports and ends
             _log.exception("the runner crashed")
-            self._fail(f"{type(error).__name__}: {error}", ExitCode.CRASHED)
+            lost = self._group.size > 1 and _is_loss(error)
+            code = ExitCode.GROUP_LOST if lost else ExitCode.CRASHED
+            self._fail(f"{type(error).__name__}: {error}", code)
         self._clean_up()
         return self._code or ExitCode.CLEAN
 
     # --- messages ---
 
-    def _take(self, message: Configure | RunTask | Cancel) -> None:
-        if isinstance(message, RunTask):
+    def _take(self, message: Message) -> None:
+        if isinstance(message, Order):
+            self._follow(message)
+        elif isinstance(message, RunTask):
             self._run_task(message.task, message.generation or GenerationOptions())
         elif isinstance(message, Cancel):
             self._cancel(message)
         else:
             _log.warning("configured twice; the second time is ignored")
 
+    def _take_arrived(self) -> None:
+        for message in self._inbox.arrived():
+            self._take(message)
+
     def _run_task(self, task: Task, extra: GenerationOptions) -> None:
         if isinstance(task, TextGeneration):
             self._accept(task, extra)
             return
+        several = self._configure.shard.world_size > 1
+        connecting = runners.RunnerIdle if several else type(None)
+        loading = runners.RunnerConnected if several else runners.RunnerIdle
         handlers: dict[type[BaseTask], tuple[type, Callable[[BaseTask], None]]] = {
-            LoadModel: (runners.RunnerIdle, self._load),
+            ConnectToGroup: (connecting, self._connect),
+            LoadModel: (loading, self._load),
             StartWarmup: (runners.RunnerLoaded, self._warm_up),
             Shutdown: (object, self._shut_down),
         }
-        expected, handler = handlers.get(type(task), (type(None), self._refuse))
-        if self._group.size > 1 and isinstance(task, LoadModel):
-            expected = runners.RunnerConnected
-        if isinstance(self._status, expected):
+        expected, handler = handlers.get(type(task), (type(None), self._reports.refuse))
+        if isinstance(self._reports.status, expected):
             handler(task)
         else:
-            self._refuse(task)
-
-    def _refuse(self, task: BaseTask) -> None:
-        kind = type(task).__name__
-        reason = f"{kind} does not fit a runner that is {type(self._status).__name__}"
-        if isinstance(task, ConnectToGroup):
-            reason = "a runner of one rank has no group to connect to"
-        elif isinstance(task, BaseRequestTask) and not isinstance(task, TextGeneration):
-            reason = f"this runner answers text, not {kind}"
-        self._outbox.send(TaskAcknowledged(task_id=task.task_id))
-        self._outbox.send(
-            TaskStatus(
-                task_id=task.task_id,
-                status="Failed",
-                error_type="invalid_request_error",
-                error_message=reason,
-            )
-        )
+            self._reports.refuse(task)
 
     def _cancel(self, message: Cancel) -> None:
         self._recorder.point(
             "cancel_requested", "batch_cancel_pipe_observed", owner=Owner(message.task_id)
         )
-        if self._engine is None or not self._engine.cancel(message.task_id):
+        # Only rank 0 acts on it; the others hear of it in an order.
+        if isinstance(self._engine, Leader) and not self._engine.cancel(message.task_id):
             _log.info("cancel of a task that is not here: %s", message.task_id)
 
     # --- life ---
 
-    def _begin(self, task: BaseTask, status: runners.RunnerStatus) -> None:
-        self._outbox.send(TaskStatus(task_id=task.task_id, status="Running"))
-        self._set_status(status)
-        self._acknowledge(task)
-
-    def _acknowledge(self, task: BaseTask) -> None:
-        self._outbox.send(TaskAcknowledged(task_id=task.task_id))
-        self._recorder.point(
-            "task_submission", "task_acknowledged", type(task).__name__, owner=_owner(task)
+    def _connect(self, task: BaseTask) -> None:
+        shard, hosts = self._configure.shard, self._configure.group or []
+        self._reports.begin(task, runners.RunnerConnecting())
+        if len(hosts) != shard.world_size:
+            raise GroupUnreachable(
+                f"the group has {shard.world_size} ranks and {len(hosts)} addresses"
+            )
+        limit_s = self._options.connect_deadline_s + _CONNECT_GRACE_S
+        with (
+            self._recorder.inside(
+                "connect_group",
+                "initialize_mlx",
+                owner=Owner(task.task_id),
+                memory=True,
+                rank=shard.device_rank,
+                group_size=shard.world_size,
+                addresses=[f"{host.ip}:{host.port}" for host in hosts],
+            ),
+            self._watchdog.limit("joining the group", limit_s, ExitCode.CONNECT_DEADLINE, _NETWORK),
+        ):
+            self._faults.stall("stall_connect")
+            group, meeting = connect(self._configure, {"options": self._options.model_dump()})
+        # Ranks that count differently would part company: all serve as rank 0 does.
+        leading = RunnerOptions.model_validate(meeting.said[0]["options"])
+        self._options = leading.model_copy(
+            update={"eval_deadline_s": self._options.eval_deadline_s}
         )
-
-    def _complete(self, task: BaseTask, status: runners.RunnerStatus) -> None:
-        self._outbox.send(TaskStatus(task_id=task.task_id, status="Complete"))
-        self._set_status(status)
-
-    def _set_status(self, status: runners.RunnerStatus) -> None:
-        self._status = status
-        self._outbox.send(Status(status=status))
+        self._group = group
+        group.listen(self._inbox.order, self._lost)
+        self._reports.complete(task, runners.RunnerConnected())
 
     def _load(self, task: BaseTask) -> None:
         shard = self._configure.shard
         total = shard.end_layer - shard.start_layer
-        self._begin(task, runners.RunnerLoading(layers_loaded=0, total_layers=total))
-        if shard.world_size > 1:
-            raise BadModel(f"a shard of {shard.world_size} ranks needs a group to run in")
+        self._reports.begin(task, runners.RunnerLoading(layers_loaded=0, total_layers=total))
         if shard.immediate_exception:
             raise RuntimeError("the shard asks for a failure (immediateException)")
         with (
@@ -181,102 +205,69 @@ class Session:
 
             def on_layer(loaded: int, of: int) -> None:
                 progress()
-                self._set_status(runners.RunnerLoading(layers_loaded=loaded, total_layers=of))
+                self._reports.set_status(
+                    runners.RunnerLoading(layers_loaded=loaded, total_layers=of)
+                )
 
             self._loaded = load(
                 Path(self._configure.model_path),
                 shard.model_card,
+                part=Part(self._group, shard.start_layer, shard.end_layer),
                 trust_remote_code=self._options.trust_remote_code,
                 on_layer=on_layer,
             )
         self._recorder.point(
             "load_model", "loaded", "builder_complete", owner=Owner(task.task_id), memory=True
         )
-        self._complete(task, runners.RunnerLoaded())
+        self._reports.complete(task, runners.RunnerLoaded())
 
     def _warm_up(self, task: BaseTask) -> None:
         if self._loaded is None:
-            self._refuse(task)
+            self._reports.refuse(task)
             return
-        self._begin(task, runners.RunnerWarmingUp())
+        self._reports.begin(task, runners.RunnerWarmingUp())
         owner = Owner(task.task_id)
-        size, model_id = self._group.size, self._loaded.card.model_id
-        engine = Engine(self._loaded, self._options, self._group, self._recorder, self._say)
+        kind = Leader if self._group.rank == 0 else Engine
         with (
             self._recorder.inside(
-                "warmup", "warmup_generator", owner=owner, memory=True, group_size=size
+                "warmup", "warmup_generator", owner=owner, memory=True, group_size=self._group.size
             ),
             self._watchdog.limit(
                 "warm-up", self._options.warmup_deadline_s, ExitCode.WARMUP_WEDGE, _REBOOT
             ),
         ):
-            self._recorder.point(
-                "warmup",
-                "warmup_start",
-                owner=owner,
-                memory=True,
-                model_id=model_id,
-                group_size=size,
+            engine = kind(
+                self._loaded, self._options, self._group, self._recorder, self._say, self._faults
             )
-            with self._recorder.inside(
-                "prefill_barrier", "warmup_pre_generation_barrier", owner=owner
-            ):
-                self._group.barrier()
-            with self._recorder.inside(
-                "warmup", "warmup_mlx_generate", owner=owner, memory=True, model_id=model_id
-            ):
-                if self._configure.shard.should_timeout:
-                    time.sleep(self._configure.shard.should_timeout)
-                tokens = engine.warm_up()
-            with self._recorder.inside(
-                "decode_barrier",
-                "warmup_final_barrier",
-                owner=owner,
-                model_id=model_id,
-                tokens_generated=tokens,
-            ):
-                self._group.barrier()
+            shard = self._configure.shard
+            warm_up(engine, self._group, self._recorder, owner, shard, self._faults)
         self._engine = engine
-        self._complete(task, runners.RunnerReady())
+        self._reports.complete(task, runners.RunnerReady())
         self._recorder.point("idle", "runner_ready", owner=owner, memory=True)
 
     def _accept(self, task: TextGeneration, extra: GenerationOptions) -> None:
         if self._engine is None:
-            self._refuse(task)
+            self._reports.refuse(task)
             return
-        self._outbox.send(TaskStatus(task_id=task.task_id, status="Running"))
-        if not self._engine.busy:
-            self._set_status(runners.RunnerRunning())
-        self._acknowledge(task)
-        self._recorder.point(
-            "task_submission",
-            "submit_text_generation",
-            _summary(task),
-            owner=_owner(task),
-            images=len(task.task_params.images),
-        )
+        if self._faults.has("drop_task"):
+            _log.warning("fault: task %s is lost", task.task_id)
+            return
+        self._reports.accept(task)
         try:
-            self._engine.submit(task, extra)
+            self._engine.accept(task, extra)
         except BadRequest as refusal:
             self._reject(task, refusal)
 
     def _reject(self, task: TextGeneration, refusal: BadRequest) -> None:
         if isinstance(refusal, ContextLengthExceeded):
             self._recorder.point(
-                "completion", "context_admission_rejected", owner=_owner(task), memory=True
+                "completion", "context_admission_rejected", owner=owner_of(task), memory=True
             )
-        self._outbox.send(
-            TaskStatus(
-                task_id=task.task_id,
-                status="Failed",
-                error_type="invalid_request_error",
-                error_message=str(refusal),
-            )
-        )
-        if self._engine is not None and not self._engine.busy:
-            self._rest()
+        self._reports.fail(task.task_id, str(refusal))
+        if self._engine is not None and not self._engine.tasks:
+            self._reports.rest()
 
-    def _generate(self, engine: Engine) -> None:
+    def _generate(self, engine: Leader) -> None:
         with self._watchdog.limit(
             "a step of generation", self._options.eval_deadline_s, ExitCode.EVAL_WEDGE, _REBOOT
         ) as progress:
@@ -284,31 +275,62 @@ class Session:
             while engine.busy and self._code is None:
                 engine.step()
                 progress()
-                for message in self._inbox.arrived():
-                    self._take(message)
-        if self._code is None:
-            self._rest()
+                self._take_arrived()
+        if self._code is None and self._reports.running:
+            self._reports.rest()
+
+    def _follow(self, order: Order) -> None:
+        """Do as rank 0 says until it says that there is nothing more to do."""
+        engine = self._engine
+        if engine is None:
+            raise RuntimeError("an order before this rank was warm")
+        self._deferred.append(order)
+        with self._watchdog.limit(
+            "a step of generation", self._options.eval_deadline_s, ExitCode.EVAL_WEDGE, _REBOOT
+        ) as progress:
+            self._progress = progress
+            while self._code is None:
+                order = self._next_order()
+                engine.follow(order, self._fetch)
+                progress()
+                if order.sleep and not self._deferred:
+                    break
+        if self._code is None and not engine.tasks:
+            self._reports.rest()
+
+    def _next_order(self) -> Order:
+        while not self._deferred and self._code is None:
+            self._take_beside_orders(self._inbox.wait())
+        return self._deferred.popleft() if self._deferred else Order(0, sleep=True)
+
+    def _fetch(self, task_id: TaskId) -> None:
+        """Wait for a task that rank 0 has and this rank's supervisor has not brought yet."""
+        while self._code is None and self._engine and not self._engine.holds(task_id):
+            self._take_beside_orders(self._inbox.wait())
+
+    def _take_beside_orders(self, message: Message) -> None:
+        if isinstance(message, Order):
+            self._deferred.append(message)
+        else:
+            self._take(message)
 
     def _say(self, message: FromRunner) -> None:
         """What the engine has to say; a slow supervisor must not look like a wedged model."""
         self._outbox.send(message, self._progress)
 
-    def _rest(self) -> None:
-        self._set_status(runners.RunnerReady())
-        self._recorder.point("idle", "runner_ready", memory=True)
-
     def _shut_down(self, task: BaseTask) -> None:
         self._recorder.point(
             "shutdown_cleanup", "runner_shutdown_requested", owner=Owner(task.task_id)
         )
-        self._begin(task, runners.RunnerShuttingDown())
+        self._reports.begin(task, runners.RunnerShuttingDown())
+        self._group.part()
         self._end_tasks(None)
         self._recorder.point("shutdown_cleanup", "clear_cache_begin")
         if self._engine is not None:
             self._engine.close()
         mx.clear_cache()
         self._recorder.point("shutdown_cleanup", "clear_cache_complete", memory=True)
-        self._complete(task, runners.RunnerShutdown())
+        self._reports.complete(task, runners.RunnerShutdown())
         self._code = ExitCode.CLEAN
 
     # --- ends ---
@@ -328,14 +350,29 @@ class Session:
     def _fail(self, reason: str, code: ExitCode) -> None:
         self._code = code
         self._end_tasks(f"the runner failed: {reason}")
-        self._set_status(runners.RunnerFailed(error_message=reason))
+        if self._engine is not None:
+            self._engine.abort(reason)
+        self._reports.set_status(runners.RunnerFailed(error_message=reason))
         self._recorder.breadcrumb("runner_crashed", reason, phase="error")
+
+    def _lost(self, rank: int, address: str) -> None:
+        """Another rank is gone. MLX may never notice, so this ends the process, from a thread."""
+        if self._code is not None:
+            return
+        reason = f"rank {rank} at {address} is gone; the group must start again"
+        _log.critical("%s; exit code %d", reason, ExitCode.GROUP_LOST)
+        self._outbox.post(Status(status=runners.RunnerFailed(error_message=reason)))
+        self._recorder.breadcrumb("group_lost", reason, lost_rank=rank)
+        self._outbox.flush(_FLUSH_S)
+        os._exit(ExitCode.GROUP_LOST)
 
     def _overrun(self, guard: Guard) -> None:
         event = "pipeline_eval_timeout" if guard.code == ExitCode.EVAL_WEDGE else "deadline"
         reason = f"{guard.what} made no progress for {guard.limit_s:g} s. {guard.advice}"
         self._outbox.post(Status(status=runners.RunnerFailed(error_message=reason)))
-        self._recorder.breadcrumb(event, guard.what, limit_s=guard.limit_s, exit_code=guard.code)
+        waiting = self._recorder.waiting
+        site = guard.what if waiting is None else waiting.detail
+        self._recorder.breadcrumb(event, site, limit_s=guard.limit_s, exit_code=guard.code)
 
     def _clean_up(self) -> None:
         self._recorder.point("shutdown_cleanup", "metal_cleanup_begin")
@@ -345,12 +382,8 @@ class Session:
             _log.warning("the supervisor did not take the last messages")
 
 
-def _owner(task: BaseTask) -> Owner:
-    return Owner(task.task_id, task.command_id if isinstance(task, BaseRequestTask) else None)
-
-
-def _summary(task: TextGeneration) -> str:
-    """Counts and never content."""
-    params = task.task_params
-    messages = len(params.chat_template_messages or params.input)
-    return f"{messages} messages, {len(params.tools or [])} tools, max {params.max_output_tokens}"
+def _is_loss(error: Exception) -> bool:
+    """Whether an error is what MLX or a connection says when another rank is gone."""
+    return isinstance(error, OSError) or any(
+        name in str(error) for name in ("[ring]", "[jaccl]", "peer")
+    )

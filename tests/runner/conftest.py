@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from skulkd.store.tiny import make_tiny_model
+from tests.runner.rank_group import MakeGroup, RankGroupOfRunners, free_hosts
 from tests.runner.reference import Reference
 from tests.runner.runner_process import ForkServer, Runner, spawn
 
@@ -57,6 +58,21 @@ def fork(forks: ForkServer) -> Iterator[Callable[[], Runner]]:
     yield start
     for runner in started:
         forks.end(runner)
+
+
+@pytest.fixture
+def group(fork: Callable[[], Runner]) -> MakeGroup:
+    """A factory of groups whose ranks end with the test."""
+
+    def start(
+        size: int, model: Path, *, tensor: bool = False, **options: object
+    ) -> RankGroupOfRunners:
+        made = RankGroupOfRunners([fork() for _ in range(size)], free_hosts(size))
+        made.configure(model, tensor=tensor, **options)
+        made.become_ready()
+        return made
+
+    return start
 
 
 @pytest.fixture

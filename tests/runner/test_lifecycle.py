@@ -109,6 +109,7 @@ def test_boot_is_written_to_the_recorder(fork: Callable[[], Runner], tiny: Path)
 def test_a_request_is_written_to_the_recorder(runner: Runner) -> None:
     task = runner.ask("hello", NO_END, max_output_tokens=30)
     runner.answer(task)
+    runner.until(Phase, lambda m: m.entry.event == "kv_cache_add" and m.entry.task_id == task)
     own = marks(runner.entries(task))
     assert own == [
         ("task_submission", "task_acknowledged", "TextGeneration"),
@@ -135,8 +136,8 @@ def test_a_request_is_written_to_the_recorder(runner: Runner) -> None:
         ("decode_stream", "decode_token_progress", None),
         ("decode_stream", "exit", "batch_decode"),
         ("completion", "generation_complete", None),
-        ("kv_cache_lookup", "kv_cache_add", None),
         ("completion", "batch_decode_complete", None),
+        ("kv_cache_lookup", "kv_cache_add", None),
     ]
     commands = {p.entry.command_id for p in runner.entries(task)}
     assert commands == {f"command-{task}"}

@@ -1,0 +1,283 @@
+"""Rows that take their steps together: some read their prompts, some decode.
+
+A pipeline runs several lanes in turns, so that every stage has work while others compute; one
+rank alone needs only one. Every rank of a group keeps the same rows in the same lanes.
+"""
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import mlx.core as mx
+
+from skulkd.runner.caches import joined, merged, shortened, split_off
+from skulkd.runner.rows import Drawn, Row, likely
+from skulkd.runner.seats import Next, Seat
+
+# Above this many tokens a step's scratch memory is given back at once.
+_LARGE_STEP = 512
+Wait = Callable[[str, Any], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The caches of a sequence and the tokens they hold."""
+
+    caches: list[Any]
+    tokens: list[int]
+
+    def copy(self) -> list[Any]:
+        """Caches for one more sequence; what is computed stays shared."""
+        return shortened(self.caches, len(self.tokens)) or copy.deepcopy(self.caches)
+
+
+class Progress(NamedTuple):
+    """How many tokens of a prompt are in the caches. `ready`: all but the last; it decodes now."""
+
+    uid: int
+    done: int
+    ready: bool
+
+
+def wait_for(_: str, array: Any) -> None:
+    mx.eval(array)
+
+
+class Lane:
+    """`wait` waits for an array; the name says what for."""
+
+    def __init__(self, seat: Seat, wait: Wait = wait_for) -> None:
+        self._seat = seat
+        self._wait = wait
+        self._waiting: list[tuple[Row, list[Any]]] = []
+        self._reading: list[Row] = []
+        self._reading_caches: list[Any] = []
+        self._rows: list[Row] = []
+        self._caches: list[Any] = []
+        self._next = Next(mx.zeros((0,), mx.uint32), None)
+
+    # --- who is here ---
+
+    @property
+    def uids(self) -> list[int]:
+        waiting = [row for row, _ in self._waiting]
+        return [row.uid for row in (*self._rows, *self._reading, *waiting)]
+
+    def __len__(self) -> int:
+        return len(self._rows) + len(self._reading) + len(self._waiting)
+
+    @property
+    def prompts(self) -> int:
+        """Rows whose prompt is not read yet."""
+        return len(self._reading) + len(self._waiting)
+
+    @property
+    def unread(self) -> int:
+        """Prompt tokens that are still to be read."""
+        waiting = sum(len(row.todo) for row, _ in self._waiting)
+        return waiting + sum(len(row.todo) for row in self._reading)
+
+    def add(self, row: Row, caches: list[Any]) -> None:
+        """One more row; its caches hold `row.tokens`."""
+        self._waiting.append((row, caches))
+
+    def kept(self, uid: int) -> Kept:
+        """What is computed of a row so far."""
+        for rows, caches in ((self._rows, self._caches), (self._reading, self._reading_caches)):
+            for at, row in enumerate(rows):
+                if row.uid == uid:
+                    return Kept([cache.extract(at) for cache in caches], list(row.tokens))
+        row, single = next(item for item in self._waiting if item[0].uid == uid)
+        return Kept(single, list(row.tokens))
+
+    def drop(self, uids: set[int]) -> None:
+        """Let rows go, wherever they are."""
+        self._waiting = [item for item in self._waiting if item[0].uid not in uids]
+        staying = [at for at, row in enumerate(self._reading) if row.uid not in uids]
+        if len(staying) < len(self._reading):
+            self._reading = [self._reading[at] for at in staying]
+            self._reading_caches = _filtered(self._reading_caches, staying)
+        staying = [at for at, row in enumerate(self._rows) if row.uid not in uids]
+        if len(staying) < len(self._rows):
+            self._keep(staying)
+
+    def give(self, uids: set[int], other: "Lane") -> None:
+        """Move decoding rows to another lane."""
+        leave = [at for at, row in enumerate(self._rows) if row.uid in uids]
+        keep = [at for at, row in enumerate(self._rows) if row.uid not in uids]
+        if not leave or not keep:
+            return
+        self._settle()
+        tokens, table = self._next.tokens, self._next.table
+        moved = Next(tokens[mx.array(leave)], None if table is None else table[mx.array(leave)])
+        other._settle()
+        other._next = _concatenated(other._next, moved, len(other._rows))
+        other._rows += [self._rows[at] for at in leave]
+        other._caches = joined(other._caches, split_off(self._caches, keep, leave))
+        self._rows = [self._rows[at] for at in keep]
+        self._next = Next(tokens[mx.array(keep)], None if table is None else table[mx.array(keep)])
+
+    @property
+    def movable(self) -> list[int]:
+        """Rows that `give` can move."""
+        return [row.uid for row in self._rows]
+
+    # --- steps ---
+
+    def decode(self) -> list[Drawn]:
+        """Queue one more step for every decoding row, then read what the step before drew."""
+        if not self._rows:
+            return []
+        rows, current = self._rows, self._next
+        if any(row.left > 0 for row in rows):
+            self._next = self._seat.launch(current, self._caches, rows)
+            for row in rows:
+                row.left -= 1
+        else:
+            # All have what they may get: they only wait to be dropped.
+            self._next = current._replace(waits=())
+        for name, array in current.waits:
+            self._wait(name, array)
+        if not self._seat.knows:
+            return _read(rows, None, None)
+        self._wait("pipeline_token_decision", current.tokens)
+        values: Any = current.tokens.tolist()
+        table: Any = None if current.table is None else current.table.tolist()
+        return _read(rows, values, table)
+
+    def read_prompts(self, most: int, size: int) -> list[Progress]:
+        """Read up to `size` tokens of up to `most` prompts. Rows that are through decode next."""
+        self._start(most)
+        ready = self._start_decoding()
+        if self._reading:
+            parts = [row.todo[: min(size, len(row.todo) - 1)] for row in self._reading]
+            self._compute(parts)
+            for row, part in zip(self._reading, parts, strict=True):
+                del row.todo[: len(part)]
+                row.tokens += part
+            reading = [row for row in self._reading if len(row.todo) > 1]
+            ready += self._start_decoding()
+            return [_progress(row) for row in (*ready, *reading)]
+        return [_progress(row) for row in ready]
+
+    def _start_decoding(self) -> list[Row]:
+        """Move the rows whose prompts are read to the decoding ones."""
+        ready = [at for at, row in enumerate(self._reading) if len(row.todo) == 1]
+        if not ready:
+            return []
+        rest = [at for at, row in enumerate(self._reading) if len(row.todo) > 1]
+        rows = [self._reading[at] for at in ready]
+        if rest:
+            caches = split_off(self._reading_caches, rest, ready)
+        else:
+            caches, self._reading_caches = self._reading_caches, []
+        self._reading = [self._reading[at] for at in rest]
+        first = Next(mx.array([row.todo[0] for row in rows], mx.uint32), None)
+        self._next = _concatenated(self._next, first, len(self._rows))
+        self._caches = joined(self._caches, caches)
+        self._rows = [*self._rows, *rows]
+        return rows
+
+    # --- inside ---
+
+    def _start(self, most: int) -> None:
+        room = max(0, most - len(self._reading))
+        starting, self._waiting = self._waiting[:room], self._waiting[room:]
+        if starting:
+            caches = merged([single for _, single in starting])
+            self._reading_caches = joined(self._reading_caches, caches)
+            self._reading += [row for row, _ in starting]
+
+    def _compute(self, parts: list[list[int]]) -> None:
+        longest = max(len(part) for part in parts)
+        padding = [longest - len(part) for part in parts]
+        padded = mx.array([part + [0] * pad for part, pad in zip(parts, padding, strict=True)])
+        if any(padding):
+            lengths = [len(part) for part in parts]
+            for cache in self._reading_caches:
+                cache.prepare(lengths=lengths, right_padding=padding)
+        for name, array in self._seat.prefill(padded, self._reading_caches):
+            self._wait(name, array)
+        if any(padding):
+            for cache in self._reading_caches:
+                cache.finalize()
+            mx.eval([cache.state for cache in self._reading_caches])
+        if longest * len(parts) > _LARGE_STEP:
+            mx.clear_cache()
+
+    def _settle(self) -> None:
+        """Make sure that what the others sent for the next step is here."""
+        if not self._rows:
+            return
+        for name, array in self._next.waits:
+            self._wait(name, array)
+        if self._seat.knows:
+            mx.eval(self._next.tokens)
+            if self._next.table is not None:
+                mx.eval(self._next.table)
+        self._next = self._next._replace(waits=())
+
+    def _keep(self, staying: list[int]) -> None:
+        if not staying:
+            # What was sent must be taken, or it would be read as part of the next message.
+            self._settle()
+        self._rows = [self._rows[at] for at in staying]
+        self._caches = _filtered(self._caches, staying)
+        index = mx.array(staying, mx.int32)
+        tokens, table = self._next.tokens, self._next.table
+        self._next = Next(
+            tokens[index] if staying else mx.zeros((0,), mx.uint32),
+            table[index] if table is not None and staying else None,
+            self._next.waits,
+        )
+
+
+def _filtered(caches: list[Any], staying: list[int]) -> list[Any]:
+    if not staying:
+        return []
+    for cache in caches:
+        cache.filter(staying)
+    return caches
+
+
+def _concatenated(some: Next, more: Next, rows: int) -> Next:
+    """Inputs of both; rows without a line in a table get an empty one."""
+    if not rows:
+        return more
+    tokens = mx.concatenate([some.tokens, more.tokens])
+    if some.table is None and more.table is None:
+        return Next(tokens, None, some.waits)
+    table = mx.concatenate([_table(some, more), _table(more, some)])
+    return Next(tokens, table, some.waits)
+
+
+def _table(inputs: Next, other: Next) -> mx.array:
+    """Its table; one of zeros, as wide as the other's, when it has none."""
+    if inputs.table is not None:
+        return inputs.table
+    width = 0 if other.table is None else other.table.shape[1]
+    return mx.zeros((inputs.tokens.shape[0], width))
+
+
+def _progress(row: Row) -> Progress:
+    return Progress(row.uid, len(row.tokens), len(row.todo) == 1)
+
+
+def _read(
+    rows: list[Row], values: list[int] | None, table: list[list[float]] | None
+) -> list[Drawn]:
+    drawn: list[Drawn] = []
+    for at, row in enumerate(rows):
+        token = None if values is None else values[at]
+        # Which token it was does not matter where nobody knows; how many there are does.
+        row.tokens.append(token or 0)
+        if row.fresh:
+            # This was the prompt's last token: it is not part of the answer.
+            row.fresh = False
+            continue
+        line = None
+        if row.rivals is not None and table is not None:
+            line = likely(table[at], row.rivals)
+        drawn.append(Drawn(row.uid, token, line))
+    return drawn

@@ -1,0 +1,63 @@
+"""What rank 0 says to clients: text in pieces, the last one with counts and speeds.
+
+A piece per token would cost more than the token on a small model, so tokens leave together, at
+most a blink later than they came.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import mlx.core as mx
+
+from skulkd.runner.answers import AnswerWriter
+from skulkd.runner.phases import PhaseRecorder
+from skulkd.runner.protocol import FromRunner, Output
+from skulkd.runner.request import Choice, Request
+from skulkd.runner.rows import Drawn
+from skulkd.runner.usage import stats_of, usage_of
+
+EVERY_S = 0.016
+
+
+class Speaker:
+    def __init__(
+        self, tokenizer: Any, recorder: PhaseRecorder, send: Callable[[FromRunner], None]
+    ) -> None:
+        self._writer = AnswerWriter(tokenizer, recorder)
+        self._send = send
+        self._unsaid: dict[int, Request] = {}
+        self._said_at = 0.0
+
+    def write(self, request: Request, choice: Choice, drawn: Drawn) -> None:
+        """Add a token to an answer; it is said with the next `flush`."""
+        self._writer.token(request, choice, drawn)
+        self._unsaid[id(request)] = request
+
+    def flush(self, now: float | None = None, *, hurry: bool = True) -> None:
+        """Say what is written, if it is time or there is a hurry."""
+        now = time.monotonic() if now is None else now
+        if not self._unsaid or not (hurry or now - self._said_at >= EVERY_S):
+            return
+        self._said_at = now
+        for request in self._unsaid.values():
+            items = [item for one in request.choices if (item := self._writer.item(one))]
+            if items:
+                self._send(Output(task_id=request.task_id, items=items))
+        self._unsaid.clear()
+
+    def conclude(self, request: Request) -> None:
+        """Say the rest of an answer that is complete."""
+        self._unsaid.pop(id(request), None)
+        self._send(
+            Output(
+                task_id=request.task_id,
+                items=[item for one in request.choices if (item := self._writer.item(one))],
+                usage=usage_of(request),
+                stats=stats_of(request, mx.get_peak_memory()),
+            )
+        )
+
+    def forget(self, request: Request) -> None:
+        """Nobody listens to this answer any more."""
+        self._unsaid.pop(id(request), None)

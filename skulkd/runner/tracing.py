@@ -1,0 +1,105 @@
+"""Spans of traced tasks: what took how long on this rank. Costs nothing while nothing is traced.
+
+Starts are wall-clock microseconds, because ranks are compared; durations come from a clock that
+never jumps.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from skulkd.runner.protocol import TaskTrace
+from skulkd.wire.base import Attributes
+from skulkd.wire.diagnostics import RunnerDiagnosticContext
+from skulkd.wire.ids import TaskId
+from skulkd.wire.tracing import TraceEventResponse
+
+# A long answer has thousands of steps; the first ones tell as much.
+MAX_STEPS = 1000
+_TAG = "text_generation"
+
+
+@dataclass(slots=True)
+class _Session:
+    events: list[TraceEventResponse] = field(default_factory=list)
+    open: dict[str, float] = field(default_factory=dict)
+    steps: int = 0
+
+
+class Tracer:
+    """`send` gets a task's spans once, when the task ends."""
+
+    def __init__(self, context: RunnerDiagnosticContext, send: Callable[[TaskTrace], None]) -> None:
+        self._context = context
+        self._send = send
+        self._sessions: dict[TaskId, _Session] = {}
+
+    def start(self, task_id: TaskId) -> None:
+        self._sessions[task_id] = _Session()
+        self.mark(task_id, "queued", "lifecycle")
+
+    def mark(self, task_id: TaskId, name: str, category: str, **attrs: str | int | float) -> None:
+        """Something that happened at one moment."""
+        if (session := self._sessions.get(task_id)) is not None:
+            session.events.append(self._event(name, category, 0.0, dict(attrs)))
+
+    def begin(self, task_id: TaskId, name: str) -> None:
+        if (session := self._sessions.get(task_id)) is not None:
+            session.open[name] = time.monotonic()
+
+    def end(self, task_id: TaskId, name: str, category: str, **attrs: str | int | float) -> None:
+        """Close a span that was begun; nothing when there is none."""
+        session = self._sessions.get(task_id)
+        if session is not None and (began := session.open.pop(name, None)) is not None:
+            took = time.monotonic() - began
+            session.events.append(self._event(name, category, took, dict(attrs)))
+
+    def step(self, task_ids: Iterable[TaskId], began: float) -> None:
+        """A decoding step that several tasks shared; `began` is monotonic."""
+        if not self._sessions:
+            return
+        ids = list(task_ids)
+        took = time.monotonic() - began
+        for task_id in ids:
+            session = self._sessions.get(task_id)
+            if session is None or session.steps >= MAX_STEPS:
+                continue
+            session.steps += 1
+            attrs: Attributes = {
+                "shared_span": True,
+                "batch_size": len(ids),
+                "participant_task_ids": [str(one) for one in ids],
+            }
+            session.events.append(self._event("decode_step", "decode", took, attrs, "shared"))
+
+    def finish(self, task_id: TaskId, how: str, **attrs: str | int | float) -> None:
+        """Send what was measured. `how` is finish, cancel, error or aborted."""
+        session = self._sessions.get(task_id)
+        if session is None:
+            return
+        for name in list(session.open):
+            self.end(task_id, name, name)
+        self.mark(task_id, how, "lifecycle", **attrs)
+        del self._sessions[task_id]
+        self._send(TaskTrace(task_id=task_id, rank=self._context.rank, traces=session.events))
+
+    def abort(self, message: str) -> None:
+        """Everything open ends here, because the runner does."""
+        for task_id in list(self._sessions):
+            self.finish(task_id, "aborted", message=message)
+
+    def _event(
+        self, name: str, category: str, took_s: float, attrs: Attributes, *tags: str
+    ) -> TraceEventResponse:
+        return TraceEventResponse(
+            name=name,
+            start_us=int((time.time() - took_s) * 1e6),
+            duration_us=int(took_s * 1e6),
+            rank=self._context.rank,
+            category=category,
+            node_id=self._context.node_id,
+            model_id=self._context.model_id,
+            task_kind="text",
+            tags=[_TAG, *tags],
+            attrs=attrs,
+        )
