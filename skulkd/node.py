@@ -121,6 +121,7 @@ class Node:
         background.start("event loop lag", metrics.watch_loop())
         background.start("worker", self._rooms.worker.run())
         background.start("reach", self._rooms.reach.run())
+        background.start("store", self._rooms.store.run())
         return first
 
     def _announce(self, address: Address) -> None:
@@ -175,6 +176,7 @@ class Node:
             log.warning("%d requests were not finished and got a 503", failed)
         await background.stop()
         await self._rooms.worker.stop(STOP_RUNNERS)
+        await self._rooms.store.stop()
         await runner.cleanup()
         self._rooms.monitor.close()
         log.info("stopped")

@@ -24,6 +24,7 @@ from skulkd.api.placing import Placements
 from skulkd.api.reach import Reach, api_addresses
 from skulkd.api.running_settings import RunningSettings
 from skulkd.api.services import Access, Identity, Services
+from skulkd.api.storage import serve_storage
 from skulkd.cluster.lone_peers import LonePeers
 from skulkd.cluster.reign import lone_reign
 from skulkd.cluster.replica import Replica
@@ -32,13 +33,16 @@ from skulkd.cluster.telemetry import Telemetry
 from skulkd.machine.collect import MachineMonitor
 from skulkd.node_report import SelfReport
 from skulkd.node_start import Start, working_directory
+from skulkd.node_store import build_store_room, decide_setup
 from skulkd.observe.event_log import EventLog
 from skulkd.peers import Peers
 from skulkd.store.library import ModelLibrary
+from skulkd.store.room import StoreRoom
 from skulkd.wire.ids import NodeId
 from skulkd.wire.links import ApiAddress
 from skulkd.worker.around import Around
 from skulkd.worker.from_settings import worker_options
+from skulkd.worker.staged_files import StagedFiles
 from skulkd.worker.worker import Worker
 
 
@@ -59,6 +63,8 @@ class Rooms:
     report: SelfReport
     library: ModelLibrary
     worker: Worker
+    view: StateView
+    store: StoreRoom
 
 
 def build_rooms(start: Start, node_id: NodeId) -> Rooms:
@@ -69,8 +75,18 @@ def build_rooms(start: Start, node_id: NodeId) -> Rooms:
     replica, telemetry, events = Replica(), Telemetry(), EventLog()
     journal = Journal(events, replica)
     monitor = MachineMonitor(name=name, models_dir=sources.paths.models, version=__version__)
-    library = ModelLibrary(sources.paths, sources.environ)
+    setup = decide_setup(start, node_id)
+    library = ModelLibrary(
+        sources.paths, sources.environ, store=setup.store_root, staging=setup.area
+    )
     peers = LonePeers(node_id)
+    reach = _reach(start, peers, replica)
+    view = StateView(replica, telemetry)
+    store = build_store_room(
+        start, setup, library, journal, reach, node_id,
+        (lambda: replica.state, view.current),
+        lambda: worker.cards(),  # noqa: PLW0108 - the worker comes after its files
+    )  # fmt: skip
     worker = Worker(
         node_id=node_id,
         state=lambda: replica.state,
@@ -79,12 +95,12 @@ def build_rooms(start: Start, node_id: NodeId) -> Rooms:
             library=library,
             log_dir=sources.paths.log_file.parent,
             peers=peers,
+            files=StagedFiles(store.staging),
             environ=sources.environ,
         ),
         options=worker_options(started.config.runtime),
     )
     journal.on_change(worker.notify)
-    reach = _reach(start, peers, replica)
     return Rooms(
         settings=settings,
         identity=Identity(node_id, name, started.hostname, __version__, working_directory()),
@@ -99,6 +115,8 @@ def build_rooms(start: Start, node_id: NodeId) -> Rooms:
         report=SelfReport(node_id, monitor, replica, telemetry, journal, reach.links),
         library=library,
         worker=worker,
+        view=view,
+        store=store,
     )
 
 
@@ -108,9 +126,8 @@ def build_services(rooms: Rooms, lifecycle: Lifecycle) -> Services:
     inference = _inference(rooms)
     places = rooms.settings.started.config.runtime.max_concurrent_requests
     metrics.registry.register(InferenceCollector(inference, places))
-    view = StateView(rooms.replica, rooms.telemetry)
     tell = teller(inference.models, rooms.settings)
-    placements = Placements(view, rooms.replica, rooms.journal, rooms.peers, tell)
+    placements = Placements(rooms.view, rooms.replica, rooms.journal, rooms.peers, tell)
     services = Services(
         identity=rooms.identity,
         access=Access(rooms.policy),
@@ -118,16 +135,18 @@ def build_services(rooms: Rooms, lifecycle: Lifecycle) -> Services:
         monitor=rooms.monitor,
         replica=rooms.replica,
         telemetry=rooms.telemetry,
-        state=view,
+        state=rooms.view,
         events=rooms.events,
         lifecycle=lifecycle,
         metrics=metrics,
         inference=inference,
         placements=placements,
         peers=rooms.peers,
+        store=rooms.store,
         reign=lone_reign(rooms.identity.node_id),
     )
     serve_peers(services)
+    serve_storage(rooms.peers, rooms.store.caretaker)
     Mending(placements, rooms.replica, services.reign, rooms.identity.node_id).watch(rooms.journal)
     return services
 
@@ -151,7 +170,9 @@ def _inference(rooms: Rooms) -> Inference:
         rooms.worker,
         patience,
     )
-    models = ModelShelf(settings.sources.paths, rooms.library)
+    models = ModelShelf(
+        settings.sources.paths, rooms.library, elsewhere=rooms.store.announcer.cards
+    )
     return Inference(rooms.worker, rooms.journal, models, dispatcher)
 
 

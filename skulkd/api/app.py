@@ -26,6 +26,8 @@ from skulkd.api import (
     reference,
     runner_cancel,
     state,
+    storage,
+    store,
     timeline,
 )
 from skulkd.api.bodies import parse_body, parse_query, read_body
@@ -44,6 +46,8 @@ FAMILIES: tuple[RouteTable, ...] = (
     previews.routes,
     instances.routes,
     models.routes,
+    storage.routes,
+    store.routes,
     openai_chat.routes,
     completions.routes,
     bench.routes,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from skulkd.api.errors import ApiError
@@ -31,15 +31,22 @@ class ModelShelf:
     """Looks at the disk every time, so a model that was just imported is seen."""
 
     def __init__(
-        self, paths: Paths, library: ModelLibrary, deadline_s: float = DISK_DEADLINE_S
+        self,
+        paths: Paths,
+        library: ModelLibrary,
+        deadline_s: float = DISK_DEADLINE_S,
+        elsewhere: Callable[[], Iterable[ModelCard]] = tuple,
     ) -> None:
         self._paths = paths
+        self._elsewhere = elsewhere
         self._library = library
         self._deadline_s = deadline_s
         self._lock = asyncio.Lock()
 
     async def catalogue(self) -> CardCatalogue:
-        return await self._run(lambda: load_cards(self._paths, self._library))
+        """Cards known here, and those of models that only other nodes or the store have."""
+        own = await self._run(lambda: load_cards(self._paths, self._library))
+        return own.with_others(self._elsewhere())
 
     async def local_models(self) -> tuple[LocalModel, ...]:
         return await self._run(self._library.list)

@@ -23,6 +23,7 @@ from skulkd.cluster.telemetry import Telemetry
 from skulkd.machine.collect import MachineMonitor
 from skulkd.observe.event_log import EventLog
 from skulkd.peers import Peers
+from skulkd.store.room import StoreRoom
 from skulkd.wire.ids import NodeId
 
 
@@ -64,6 +65,7 @@ class Services:
     inference: Inference
     placements: Placements
     peers: Peers
+    store: StoreRoom
     reign: GetReign
 
 

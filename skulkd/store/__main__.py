@@ -77,6 +77,14 @@ def _run(options: argparse.Namespace, paths: Paths, lines: JsonLines) -> tuple[s
         from skulkd.store.tiny import TINY_MODEL_ID, make_tiny_model
 
         return TINY_MODEL_ID, make_tiny_model(paths.models)
+    if options.command == "fetch":
+        from skulkd.store.hub import fetch_model
+
+        root = options.into or paths.models
+        path = fetch_model(
+            options.id, root, os.environ, lines.progress, gguf_file=options.gguf_file
+        )
+        return options.id, path
     if options.command == "pull":
         from skulkd.store.demo_model import DEMO_MODEL_ID, pull_demo
 
@@ -119,6 +127,10 @@ def _parser() -> argparse.ArgumentParser:
     bring.add_argument("--replace", action="store_true", help="when the id is taken")
     pull = commands.add_parser("pull", help="the demo model, or the generated tiny one")
     pull.add_argument("what", choices=["demo", "tiny"])
+    fetch = commands.add_parser("fetch", help="a model from a Hugging Face hub")
+    fetch.add_argument("id", help="org/name")
+    fetch.add_argument("--into", type=Path, help="directory of models; this machine's own if not")
+    fetch.add_argument("--gguf-file", help="only this file of a GGUF repository")
     for command in (bring, pull):
         command.add_argument("--packed", action="store_true", help="keep 4- and 8-bit weights")
     return parser

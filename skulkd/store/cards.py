@@ -36,7 +36,7 @@ MAX_CARD_BYTES = 256 * 1024
 _MAX_SUGGESTIONS = 3
 _MAX_SUGGEST_LENGTH = 200
 
-CardOrigin = Literal["builtin", "imported", "custom"]
+CardOrigin = Literal["builtin", "imported", "custom", "elsewhere"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,15 @@ class CardCatalogue:
     def cards(self) -> list[ModelCard]:
         """Every card, by id."""
         return [self.entries[model_id].card for model_id in sorted(self.entries)]
+
+    def with_others(self, cards: Iterable[ModelCard]) -> "CardCatalogue":
+        """The same, with the cards of models that are not known here."""
+        new: dict[str, CardEntry] = {
+            card.model_id: CardEntry(card, "elsewhere")
+            for card in cards
+            if card.model_id not in self.entries
+        }
+        return CardCatalogue({**self.entries, **new}, self.warnings) if new else self
 
     def get(self, model_id: str) -> ModelCard | None:
         entry = self.entries.get(model_id)

@@ -29,13 +29,97 @@ class NodeStorageSummary(CamelModel):
     disk_free_bytes: int
 
 
+class StagedCopy(StagedModelInfo):
+    """The same with what only we tell."""
+
+    complete: bool = Field(default=True, description="False while files are missing.")
+    in_use_by: list[str] = Field(default_factory=list, description="Why it must stay.")
+
+
+class NodeStorage(NodeStorageSummary):
+    """The same with what only we tell: what eviction keeps, and what it would delete next."""
+
+    staged_models: list[StagedCopy]  # type: ignore[assignment]  # narrower, and only read
+    keep_recent_bytes: int | None = Field(
+        default=None, description="Copies that eviction leaves; null: it is switched off."
+    )
+    next_eviction: list[str] = Field(
+        default_factory=list, description="Models that the next eviction would delete."
+    )
+    next_eviction_bytes: int = Field(default=0, description="What that would free.")
+    store_path: str | None = Field(default=None, description="On the store host only.")
+
+    def as_reference(self) -> NodeStorageSummary:
+        """What clients of the reference know."""
+        known = set(NodeStorageSummary.model_fields) - {"staged_models"}
+        models = [
+            copy.model_dump(by_alias=False, include=set(StagedModelInfo.model_fields))
+            for copy in self.staged_models
+        ]
+        summary = self.model_dump(by_alias=False, include=known)
+        return NodeStorageSummary.model_validate({**summary, "staged_models": models})
+
+
+class NodeStorageAnswer(CamelModel):
+    """One node of our `GET /store/storage/cluster`: its storage, or why it is not known."""
+
+    node_id: NodeId
+    name: str
+    ok: bool
+    error: str | None = None
+    storage: NodeStorage | None = None
+
+
+class ClusterStorage(CamelModel):
+    nodes: list[NodeStorageAnswer]
+
+
 class PurgeStagingRequest(CamelModel):
     model_id: ModelId | None = Field(default=None, description="Null or empty: every model.")
+
+
+class PurgeRequest(PurgeStagingRequest):
+    """The same with what only we understand."""
+
+    dry_run: bool = Field(default=False, description="Only tell what would go.")
+    nodes: list[NodeId] | None = Field(
+        default=None, description="Only these nodes; null: all of them."
+    )
+
+
+class PurgedModel(CamelModel):
+    """`reasons` say why a model was left alone."""
+
+    model_id: str
+    size_bytes: int
+    reasons: list[str] = Field(default_factory=list)
+
+
+class NodePurge(CamelModel):
+    """What a purge did on one node, or would do, or why nothing is known of it."""
+
+    node_id: NodeId
+    name: str = ""
+    ok: bool = True
+    error: str | None = None
+    purged: list[PurgedModel] = Field(default_factory=list)
+    skipped: list[PurgedModel] = Field(default_factory=list)
+    freed_bytes: int = 0
+    staged_bytes_before: int = 0
+    staged_bytes_after: int = 0
+    disk_free_bytes: int = Field(default=0, description="After the purge.")
 
 
 class PurgeStagingResponse(CamelModel):
     command_id: CommandId
     message: str
+
+
+class PurgeResult(PurgeStagingResponse):
+    """The same with what happened on each node."""
+
+    dry_run: bool = False
+    nodes: list[NodePurge] = Field(default_factory=list)
 
 
 class StoreHealth(CamelModel):

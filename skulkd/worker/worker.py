@@ -16,6 +16,7 @@ from uuid import uuid4
 
 from skulkd.peers import Peers
 from skulkd.runner.protocol import GenerationOptions
+from skulkd.wire.cards import ModelCard
 from skulkd.wire.diagnostics import RunnerSupervisorDiagnostics, TaskCancelStatus
 from skulkd.wire.events import Event, RunnerStatusUpdated
 from skulkd.wire.ids import InstanceId, NodeId, RunnerId, TaskId
@@ -193,6 +194,13 @@ class Worker:
     def diagnostics(self) -> list[RunnerSupervisorDiagnostics]:
         """One record for each runner, alive or not."""
         return [slot.record.diagnostics() for slot in self._slots.values()]
+
+    def cards(self) -> list[ModelCard]:
+        """Models whose files a runner of ours holds, also one that is being ended."""
+        return [
+            slot.instance.shard_assignments.runner_to_shard[slot.runner_id].model_card
+            for slot in tuple(self._slots.values())
+        ]
 
     def runner_pids(self) -> frozenset[int]:
         """Processes of ours that run now."""

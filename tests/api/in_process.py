@@ -24,6 +24,7 @@ from skulkd.api.protocol import protocol_factory
 from skulkd.api.routes import RouteTable
 from skulkd.api.running_settings import RunningSettings, Sources
 from skulkd.api.services import Access, Identity, Services
+from skulkd.api.storage import serve_storage
 from skulkd.api.worker_seam import Worker
 from skulkd.cluster.lone_peers import LonePeers
 from skulkd.cluster.reign import lone_reign
@@ -35,6 +36,9 @@ from skulkd.observe.event_log import EventLog
 from skulkd.peers import Peers
 from skulkd.settings.paths import find_paths
 from skulkd.store.library import ModelLibrary
+from skulkd.store.room import Surroundings, build_store
+from skulkd.store.setup import store_setup
+from skulkd.wire.events import NodeDownloadProgress
 from skulkd.wire.ids import NodeId
 from skulkd.worker.worker import Around
 from skulkd.worker.worker import Worker as RealWorker
@@ -60,6 +64,27 @@ def some_services(
     peers = peers or LonePeers(NodeId("node-test"))
     inference = some_inference(home, replica, events, peers=peers)
     view = StateView(replica, telemetry)
+    setup = store_setup(
+        settings.started.config,
+        sources.paths,
+        environ,
+        node_id=peers.node_id,
+        name="kite1",
+        hostname="testhost",
+    )
+    library = ModelLibrary(sources.paths, environ, store=setup.store_root, staging=setup.area)
+    journal = Journal(events, replica)
+    around = Surroundings(
+        node_id=peers.node_id,
+        state=lambda: replica.state,
+        view=lambda: replica.state,
+        publish=lambda entry: journal.append(NodeDownloadProgress(download_progress=entry)),
+        running=list,
+        measured=dict,
+        event_log=sources.paths.event_log,
+        environ=environ,
+        secret=SECRET,
+    )
     node = Services(
         identity=Identity(peers.node_id, "kite1", "testhost", "0.0.0", str(home)),
         access=Access(policy),
@@ -74,9 +99,11 @@ def some_services(
         inference=inference,
         placements=some_placements(view, replica, inference, settings, peers),
         peers=peers,
+        store=build_store(setup, library, around),
         reign=lone_reign(peers.node_id),
     )
     serve_peers(node)
+    serve_storage(peers, node.store.caretaker)
     return node
 
 

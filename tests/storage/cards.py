@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from skulkd.store.staging_area import StagingArea
@@ -70,3 +72,13 @@ def stage(area: StagingArea, model_id: str, size_bytes: int = 100, *, at: float 
     area.mark_complete(model_id, {"weights": size_bytes})
     area.touch(model_id, at)
     return path
+
+
+async def until(condition: Callable[[], object], what: str, deadline_s: float = 60.0) -> None:
+    """Wait for something that other tasks and threads bring about."""
+    try:
+        async with asyncio.timeout(deadline_s):
+            while not condition():  # noqa: ASYNC110 - what is waited for has no event
+                await asyncio.sleep(0.01)
+    except TimeoutError:
+        raise AssertionError(f"waited {deadline_s:g} s in vain for: {what}") from None

@@ -1,0 +1,165 @@
+"""What models cost on disk: `/store/storage`, `/store/purge-staging`, and both for all nodes."""
+
+from __future__ import annotations
+
+import asyncio
+from uuid import uuid4
+
+from aiohttp import web
+
+from skulkd.api.errors import ApiError, ok
+from skulkd.api.routes import RouteTable
+from skulkd.api.services import Services, services
+from skulkd.peers import PeerError, PeerRefused, Peers, ask_others
+from skulkd.store.caretaker import Caretaker
+from skulkd.store.errors import StoreError
+from skulkd.store.uses import name_of
+from skulkd.wire.ids import CommandId, ModelId, NodeId
+from skulkd.wire.storage import (
+    ClusterStorage,
+    NodePurge,
+    NodeStorage,
+    NodeStorageAnswer,
+    NodeStorageSummary,
+    PurgeRequest,
+    PurgeResult,
+)
+
+routes = RouteTable("storage")
+LOOK_S = 5.0
+PURGE_S = 60.0
+
+
+def serve_storage(peers: Peers, caretaker: Caretaker) -> None:
+    """Answer other nodes for this one."""
+
+    async def storage(_asker: NodeId, _body: bytes) -> bytes:
+        try:
+            return (await caretaker.summary()).model_dump_json().encode()
+        except StoreError as error:
+            raise PeerRefused(peers.node_id, error.kind, error.message) from error
+
+    async def purge(_asker: NodeId, body: bytes) -> bytes:
+        wanted = PurgeRequest.model_validate_json(body)
+        try:
+            done = await caretaker.purge(wanted.model_id, dry_run=wanted.dry_run)
+        except StoreError as error:
+            raise PeerRefused(peers.node_id, error.kind, error.message) from error
+        return done.model_dump_json().encode()
+
+    peers.serve("store.storage", storage)
+    peers.serve("store.purge", purge)
+
+
+@routes.get(
+    "/store/storage", summary="Staged models and disk of this node", answer=NodeStorageSummary
+)
+async def get_storage(request: web.Request) -> web.Response:
+    try:
+        summary = await services(request).store.caretaker.summary()
+    except StoreError as error:
+        raise ApiError(500, error.message) from error
+    return ok(summary.as_reference().model_dump_json().encode())
+
+
+@routes.get("/store/storage/cluster", summary="The same of every node", answer=ClusterStorage)
+async def get_cluster_storage(request: web.Request) -> web.Response:
+    answers = await _everywhere(services(request))
+    return ok(ClusterStorage(nodes=answers).model_dump_json().encode())
+
+
+@routes.post(
+    "/store/purge-staging",
+    summary="Delete staged copies that nobody uses, on all nodes or some",
+    body=PurgeRequest,
+    answer=PurgeResult,
+    errors=(404,),
+)
+async def post_purge(request: web.Request, body: PurgeRequest) -> web.Response:
+    node = services(request)
+    _check_nodes(node, body.nodes)
+    model_id = body.model_id or None
+    if model_id is not None and not await _is_known(node, model_id):
+        raise ApiError(404, f"Model {model_id} is unknown and staged nowhere; nothing was purged")
+    wanted = body.model_copy(update={"model_id": model_id, "nodes": None})
+    results = await _purge(node, wanted, body.nodes)
+    answer = PurgeResult(
+        command_id=CommandId(str(uuid4())),
+        message=_message(body, results),
+        dry_run=body.dry_run,
+        nodes=results,
+    )
+    return ok(answer.model_dump_json().encode())
+
+
+async def _everywhere(node: Services) -> list[NodeStorageAnswer]:
+    """This node first, then the others by name."""
+    asked = asyncio.create_task(ask_others(node.peers, "store.storage", deadline_s=LOOK_S))
+    mine = NodeStorageAnswer(node_id=node.identity.node_id, name=node.identity.name, ok=True)
+    try:
+        summary = await node.store.caretaker.summary()
+        mine = mine.model_copy(update={"storage": summary})
+    except StoreError as error:
+        mine = mine.model_copy(update={"ok": False, "error": error.message})
+    answers = [mine]
+    for one in sorted(await asked, key=lambda one: (one.peer.name, one.peer.node_id)):
+        answer = NodeStorageAnswer(node_id=one.peer.node_id, name=one.peer.name, ok=False)
+        if one.answer is None:
+            answer = answer.model_copy(update={"error": str(one.error)})
+        else:
+            storage = NodeStorage.model_validate_json(one.answer)
+            answer = answer.model_copy(update={"ok": True, "storage": storage})
+        answers.append(answer)
+    return answers
+
+
+def _check_nodes(node: Services, wanted: list[NodeId] | None) -> None:
+    known = {node.identity.node_id, *(peer.node_id for peer in node.peers.others())}
+    unknown = [node_id for node_id in wanted or () if node_id not in known]
+    if unknown:
+        raise ApiError(404, f"no node {unknown[0]} in this cluster; nothing was purged")
+
+
+async def _is_known(node: Services, model_id: ModelId) -> bool:
+    """Whether a model is staged somewhere, or could be: a wrong name must not look like success."""
+    downloads = node.replica.state.downloads.values()
+    if any(e.shard_metadata.model_card.model_id == model_id for d in downloads for e in d):
+        return True
+    if (await node.inference.models.catalogue()).get(model_id) is not None:
+        return True
+    staged = [
+        copy.directory.rpartition("/")[2]
+        for answer in await _everywhere(node)
+        if answer.storage is not None
+        for copy in answer.storage.staged_models
+    ]
+    return name_of(model_id) in staged
+
+
+async def _purge(
+    node: Services, wanted: PurgeRequest, only: list[NodeId] | None
+) -> list[NodePurge]:
+    names = {node.identity.node_id: node.identity.name}
+    names |= {peer.node_id: peer.name for peer in node.peers.others()}
+    targets = [node_id for node_id in names if only is None or node_id in only]
+    body = wanted.model_dump_json().encode()
+
+    async def one(node_id: NodeId) -> NodePurge:
+        try:
+            raw = await node.peers.ask(node_id, "store.purge", body, deadline_s=PURGE_S)
+            done = NodePurge.model_validate_json(raw)
+        except PeerError as error:
+            done = NodePurge(node_id=node_id, ok=False, error=str(error))
+        return done.model_copy(update={"name": names[node_id]})
+
+    return list(await asyncio.gather(*map(one, targets)))
+
+
+def _message(body: PurgeRequest, results: list[NodePurge]) -> str:
+    silent = sum(not result.ok for result in results)
+    freed = sum(result.freed_bytes for result in results)
+    did = "would free" if body.dry_run else "freed"
+    where = f"{len(results)} node{'' if len(results) == 1 else 's'}"
+    missing = f"; {silent} did not answer" if silent else ""
+    scope = f" for model {body.model_id}" if body.model_id else ""
+    return f"Staging purge on {where} {did} {freed} bytes{missing}{scope}"

@@ -1,0 +1,159 @@
+"""The store room of one node: everything about model files, built and connected.
+
+Started and stopped by the node; handlers and the worker use its parts.
+"""
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from skulkd.store.access import store_token
+from skulkd.store.announcer import Announcer
+from skulkd.store.caretaker import Caretaker
+from skulkd.store.errors import StoreError
+from skulkd.store.host import StoreHost
+from skulkd.store.hub_desk import HubDesk
+from skulkd.store.library import ModelLibrary
+from skulkd.store.registry import Registry
+from skulkd.store.setup import StoreSetup
+from skulkd.store.staging import Staging
+from skulkd.store.store_calls import StoreCalls
+from skulkd.store.store_link import StoreAddress
+from skulkd.store.uses import name_of
+from skulkd.store.whereabouts import bind_host, store_host_address
+from skulkd.wire.cards import ModelCard
+from skulkd.wire.downloads import DownloadProgress
+from skulkd.wire.ids import NodeId
+from skulkd.wire.state import State
+
+log = logging.getLogger(__name__)
+
+REBIND_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the room must know of the rest of the node."""
+
+    node_id: NodeId
+    state: Callable[[], State]
+    view: Callable[[], State]
+    """With readings: names and addresses of nodes are in it."""
+    publish: Callable[[DownloadProgress], None]
+    running: Callable[[], Iterable[ModelCard]]
+    measured: Callable[[], Mapping[NodeId, Sequence[str]]]
+    event_log: Path
+    environ: Mapping[str, str]
+    secret: str
+    hf_token: str | None = None
+    server_tls: ssl.SSLContext | None = None
+    client_tls: ssl.SSLContext | None = None
+
+
+@dataclass(slots=True)
+class StoreRoom:
+    """The parts. `calls` is None without a store, `host` everywhere but on the store host."""
+
+    setup: StoreSetup
+    staging: Staging
+    caretaker: Caretaker
+    announcer: Announcer
+    hub: HubDesk
+    calls: StoreCalls | None = None
+    host: StoreHost | None = None
+
+    async def run(self) -> None:
+        """Serve, evict and announce, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.announcer.run())
+            if self.setup.area is not None:
+                tasks.create_task(self.caretaker.run())
+            if self.host is not None:
+                tasks.create_task(self._serve(self.host))
+
+    async def stop(self) -> None:
+        await self.staging.stop()
+        await self.hub.stop()
+        if self.host is not None:
+            await self.host.stop()
+
+    def notify(self) -> None:
+        """The state has changed."""
+        self.caretaker.notify()
+
+    async def _serve(self, host: StoreHost) -> None:
+        store = self.setup.store
+        if store is None:
+            return
+        while True:
+            try:
+                await host.start(bind_host(store), store.store_port)
+            except (OSError, StoreError) as error:
+                # A node without its store still answers for the models it has.
+                log.warning("the store cannot be served on port %d: %s", store.store_port, error)
+                await host.stop()
+                await asyncio.sleep(REBIND_S)
+            else:
+                log.info("the store in %s is served on port %d", store.store_path, store.store_port)
+                return
+
+
+def build_store(setup: StoreSetup, library: ModelLibrary, around: Surroundings) -> StoreRoom:
+    """The room; nothing runs yet."""
+    calls = _calls(setup, around)
+    registry = None if setup.store_root is None else Registry(setup.store_root)
+    hub = HubDesk(
+        root=setup.models if setup.store_root is None else setup.store_root,
+        environ=around.environ,
+        token=around.hf_token,
+        offline=setup.offline,
+        registry=registry,
+    )
+    staging = Staging(
+        node_id=around.node_id,
+        setup=setup,
+        library=library,
+        calls=calls,
+        publish=around.publish,
+        hub=hub.bring,
+    )
+    caretaker = Caretaker(
+        node_id=around.node_id,
+        setup=setup,
+        staging=staging,
+        state=around.state,
+        running=around.running,
+        event_log=around.event_log,
+    )
+    staging.freeable = caretaker.freeable_bytes
+    announcer = Announcer(
+        around.node_id, setup, library, staging, calls, around.state, around.publish
+    )
+    caretaker.on_removed = announcer.forget
+    host = None
+    if registry is not None:
+        host = StoreHost(registry, around.secret, hub, held=_held(caretaker), tls=around.server_tls)
+    return StoreRoom(setup, staging, caretaker, announcer, hub, calls, host)
+
+
+def _held(caretaker: Caretaker) -> Callable[[str], str | None]:
+    def held(model_id: str) -> str | None:
+        return "; ".join(caretaker.in_use().get(name_of(model_id), ())) or None
+
+    return held
+
+
+def _calls(setup: StoreSetup, around: Surroundings) -> StoreCalls | None:
+    store = setup.store
+    if store is None:
+        return None
+    token = store_token(around.secret)
+
+    async def find() -> StoreAddress:
+        host = store_host_address(store, around.view(), around.measured(), is_host=setup.is_host)
+        return StoreAddress(host, store.store_port, token, around.client_tls)
+
+    return StoreCalls(find)
