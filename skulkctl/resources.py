@@ -10,11 +10,13 @@ from skulkctl.views.config import SETTINGS
 from skulkctl.views.instances import INSTANCES
 from skulkctl.views.models import MODELS
 from skulkctl.views.nodes import NODES
+from skulkctl.views.previews import PREVIEWS
 
 RESOURCES: dict[str, Resource] = {
     "nodes": NODES,
     "instances": INSTANCES,
     "models": MODELS,
+    "preview": PREVIEWS,
     "doctor": CHECKS,
     "config show": SETTINGS,
     "config validate": PROBLEMS,

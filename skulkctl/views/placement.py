@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -23,17 +25,32 @@ PLAN = (
 )
 
 
+ARITHMETIC = (
+    Column("overhead", "overheadBytes", "Working memory on top.", text=size, right=True),
+    Column("kv", "kvBytes", "Room for a conversation of 8192 tokens.", text=size, right=True),
+    Column("floor", "floorBytes", "What every runner takes.", text=size, right=True),
+    Column("need", "needBytes", "All of it together.", text=size, right=True),
+    Column("usable", "usableBytes", "What the node may give.", text=size, right=True),
+)
+
+
 def placement_body(
-    model_id: str, sharding: str, meta: str, min_nodes: int, excluded: Sequence[str]
+    model_id: str,
+    sharding: str,
+    meta: str,
+    min_nodes: int,
+    excluded: Sequence[str],
+    only: Sequence[str] = (),
 ) -> dict[str, object]:
     """The body of `POST /place_instance`."""
-    return {
+    body: dict[str, object] = {
         "model_id": model_id,
         "sharding": sharding,
         "instance_meta": meta,
         "min_nodes": min_nodes,
         "excluded_nodes": list(excluded),
     }
+    return {**body, "only_nodes": list(only)} if only else body
 
 
 def choose_preview(answer: object, body: Document) -> Document | None:
@@ -73,12 +90,50 @@ def planned_instance(state: object, preview: Document) -> dict[str, object]:
             "nodeId": runner["nodeId"],
             "layers": layers_text(runner),
             "weightBytes": integer(weights, str(runner["nodeId"])),
+            **_arithmetic(mapping(preview, "need_by_node", str(runner["nodeId"]))),
         }
         for runner in sequence(item, "runners")
         if isinstance(runner, Mapping)
     ]
     kept = ("modelId", "kind", "sharding", "contextTokenLimit", "storageBytes", "nodes")
-    return {**{key: item[key] for key in kept}, "ranks": ranks}
+    planned = {**{key: item[key] for key in kept}, "ranks": ranks}
+    return {"planId": plan_id(planned), **planned}
+
+
+def _arithmetic(need: Document) -> dict[str, object]:
+    """The parts of a need; a stock node does not tell them."""
+    if not need:
+        return {}
+    keys = {
+        "overheadBytes": "overhead_bytes",
+        "kvBytes": "kv_bytes",
+        "floorBytes": "floor_bytes",
+        "needBytes": "total_bytes",
+        "usableBytes": "usable_bytes",
+    }
+    return {ours: integer(need, theirs) for ours, theirs in keys.items()}
+
+
+def plan_id(planned: Document) -> str:
+    """A name for who would hold what; the same plan has the same name tomorrow."""
+    ranks = [
+        [rank["nodeId"], rank["layers"]]
+        for rank in sequence(planned, "ranks")
+        if isinstance(rank, Mapping)
+    ]
+    facts = [planned["modelId"], planned["kind"], planned["sharding"], ranks]
+    digest = hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+    return f"plan-{digest[:12]}"
+
+
+def preview_of_plan(state: object, answer: object, wanted: str) -> Document | None:
+    """The preview that is this plan."""
+    for preview in sequence(answer, "previews"):
+        if not isinstance(preview, Mapping) or not preview.get("instance"):
+            continue
+        if planned_instance(state, preview)["planId"] == wanted:
+            return preview
+    return None
 
 
 def plan_screen(planned: Document) -> str:
@@ -87,7 +142,9 @@ def plan_screen(planned: Document) -> str:
     head = f"would place {planned['modelId']} on {', '.join(_names(planned))}"
     sharding, kind = plain(planned["sharding"]), plain(planned["kind"])
     context = plain(planned["contextTokenLimit"])
-    return f"{head}  ({sharding}, {kind}, context {context})\n\n{render(PLAN, ranks)}"
+    columns = (*PLAN, *ARITHMETIC) if any("needBytes" in rank for rank in ranks) else PLAN
+    shape = f"{sharding}, {kind}, context {context}, {planned['planId']}"
+    return f"{head}  ({shape})\n\n{render(columns, ranks)}"
 
 
 def placed_line(item: Document, action: str) -> str:

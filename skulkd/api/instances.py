@@ -130,7 +130,7 @@ async def _placed(node: Services, order: PlaceOrder) -> Instance:
         except Refusal as refusal:
             if not refusal.pending or loop.time() >= gives_up_at:
                 smaller = (await node.inference.models.catalogue()).smaller_variants(order.card)
-                nearest = node.placements.nearest(order, smaller)
+                nearest = node.placements.nearest(refusal, order, smaller)
                 raise placement_error(refusal, nearest, waited_s=patience_s) from refusal
         await asyncio.sleep(min(INFO_POLL_S, patience_s))
 

@@ -128,10 +128,12 @@ class Placements:
         around = with_news(self.around(), order.news)
         return state, cluster_of(state, order.card.model_id, around)
 
-    def nearest(self, order: PlaceOrder, smaller: Sequence[ModelCard]) -> list[Alternative]:
+    def nearest(
+        self, refusal: Refusal, order: PlaceOrder, smaller: Sequence[ModelCard]
+    ) -> list[Alternative]:
         """What would work instead of an order that was refused."""
         state, cluster = self.looked_at(order)
-        return alternatives(order.wish, cluster, state, smaller)
+        return alternatives(refusal, order.wish, cluster, state, smaller)
 
     async def place(self, order: PlaceOrder) -> Instance:
         """Raises Refusal."""

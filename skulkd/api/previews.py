@@ -49,6 +49,8 @@ class PlacementQuery(SnakeModel):
     sharding: Sharding = "Pipeline"
     instance_meta: InstanceMeta = "MlxRing"
     min_nodes: int = 1
+    excluded_node_ids: list[NodeId] = Field(default_factory=list)
+    only_node_ids: list[NodeId] = Field(default_factory=list, description="Use none but these.")
 
 
 @routes.get(
@@ -77,8 +79,8 @@ async def get_previews(request: web.Request, query: PreviewQuery) -> web.Respons
     smaller = (await node.inference.models.catalogue()).smaller_variants(card)
     state, cluster = node.placements.looked_at(order)
 
-    def nearest(wish: Wish) -> list[Alternative]:
-        return alternatives(wish, cluster, state, smaller)
+    def nearest(refusal: Refusal, wish: Wish) -> list[Alternative]:
+        return alternatives(refusal, wish, cluster, state, smaller)
 
     rows = [_row(preview, cluster, state, nearest) for preview in previews(order.wish, cluster)]
     return ok(PlacementPreviewResponse(previews=rows).model_dump_json().encode())
@@ -94,25 +96,36 @@ async def get_previews(request: web.Request, query: PreviewQuery) -> web.Respons
 async def get_placement(request: web.Request, query: PlacementQuery) -> web.Response:
     node = services(request)
     card = await find_card(node, query.model_id)
-    wanted = PlaceInstanceParams.model_validate(query.model_dump())
+    wanted = PlaceInstanceParams(
+        model_id=card.model_id,
+        sharding=query.sharding,
+        instance_meta=query.instance_meta,
+        min_nodes=query.min_nodes,
+        excluded_nodes=query.excluded_node_ids,
+        only_nodes=query.only_node_ids,
+    )
     order = await place_order(node, wanted, card)
     state, cluster = node.placements.looked_at(order)
     try:
         instance = planned_instance(order.wish, cluster, state, order.instance_id)
     except Refusal as refusal:
-        error = placement_error(refusal)
+        smaller = (await node.inference.models.catalogue()).smaller_variants(card)
+        error = placement_error(refusal, alternatives(refusal, order.wish, cluster, state, smaller))
         # This one does not wait, so what is pending is an answer like any other.
         raise ApiError(400, error.message, refusal=error.refusal) from refusal
     return ok(instance.model_dump_json().encode())
 
 
 def _row(
-    preview: Preview, cluster: Cluster, state: State, nearest: Callable[[Wish], list[Alternative]]
+    preview: Preview,
+    cluster: Cluster,
+    state: State,
+    nearest: Callable[[Refusal, Wish], list[Alternative]],
 ) -> PlacementPreview:
     outcome = preview.outcome
     if isinstance(outcome, Plan):
         return _planned(preview, outcome, cluster, state)
-    near = nearest(preview.wish)
+    near = nearest(outcome, preview.wish)
     return PlacementPreview(
         model_id=preview.wish.card.model_id,
         sharding=preview.wish.sharding,

@@ -6,6 +6,7 @@ one more machine, an instance less, and last a smaller copy of the same model.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -14,7 +15,7 @@ from skulkd.placement.links import Links
 from skulkd.placement.memory import need_of
 from skulkd.placement.planner import Plan, plan
 from skulkd.placement.promises import loaded_part, part_of
-from skulkd.placement.refusals import Refusal, gb
+from skulkd.placement.refusals import DoesNotFit, Refusal, gb
 from skulkd.placement.wish import Wish
 from skulkd.wire.base import Memory
 from skulkd.wire.cards import ModelCard
@@ -23,7 +24,7 @@ from skulkd.wire.instances import Instance
 from skulkd.wire.placement import Sharding
 from skulkd.wire.state import State
 
-_MOST_NEW_NODES = 8
+_MOST_NEW_NODES = 32
 _MOST_DELETES = 16
 
 
@@ -36,15 +37,20 @@ class Alternative:
 
 
 def alternatives(
-    wish: Wish, cluster: Cluster, state: State, smaller: Sequence[ModelCard] = ()
+    refusal: Refusal,
+    wish: Wish,
+    cluster: Cluster,
+    state: State,
+    smaller: Sequence[ModelCard] = (),
 ) -> list[Alternative]:
-    """At most one of each kind; empty when nothing simple helps."""
-    found = [
-        *_another_way(wish, cluster),
-        *_more_nodes(wish, cluster),
-        *_one_instance_less(wish, cluster, state),
-        *_smaller_copy(wish, cluster, smaller),
-    ]
+    """What would work instead, at most one of each kind; empty when nothing simple helps."""
+    found = list(_another_way(wish, cluster))
+    if refusal.kind == DoesNotFit.__name__:
+        found += [
+            *_more_nodes(wish, cluster),
+            *_one_instance_less(wish, cluster, state),
+            *_smaller_copy(wish, cluster, smaller),
+        ]
     return list({alternative.kind: alternative for alternative in reversed(found)}.values())[::-1]
 
 
@@ -82,29 +88,38 @@ def _more_nodes(wish: Wish, cluster: Cluster) -> Iterator[Alternative]:
     if not known:
         return
     best = max(known, key=_usable)
-    ids = [node.node_id for node in cluster.nodes]
-    for count in range(1, _MOST_NEW_NODES + 1):
-        guests = [
-            replace(
-                best,
-                node_id=NodeId(f"{best.node_id}+{index}"),
-                draining=False,
-                files_problem=None,
-                participation="full",
-            )
-            for index in range(count)
-        ]
-        everyone = [*ids, *(guest.node_id for guest in guests)]
-        ring = {(a, b): (2, "") for a in everyone for b in everyone if a != b}
-        wider = Cluster((*cluster.nodes, *guests), Links(ring=ring))
-        if _tried(replace(wish, only=frozenset(), meta="MlxRing"), wider) is not None:
-            plural = "node" if count == 1 else "nodes"
-            yield Alternative(
-                "moreNodes",
-                f"{count} more {plural} with {gb(_usable(best))} usable would be enough:"
-                " skulkctl nodes",
-            )
-            return
+    wish = replace(wish, only=frozenset(), meta="MlxRing")
+    counts = range(1, _MOST_NEW_NODES + 1)
+    # More machines never hurt, so the first count that works is found by halving.
+    first = bisect_left(
+        counts, True, key=lambda count: _tried(wish, _joined(cluster, best, count)) is not None
+    )
+    if first < len(counts):
+        count = counts[first]
+        plural = "node" if count == 1 else "nodes"
+        yield Alternative(
+            "moreNodes",
+            f"{count} more {plural} with {gb(_usable(best))} usable would be enough:"
+            " skulkctl nodes",
+        )
+
+
+def _joined(cluster: Cluster, like: Candidate, count: int) -> Cluster:
+    """The cluster with so many more machines of a kind, everybody linked to everybody."""
+    guests = [
+        replace(
+            like,
+            node_id=NodeId(f"{like.node_id}+{index}"),
+            draining=False,
+            files_problem=None,
+            participation="full",
+        )
+        for index in range(count)
+    ]
+    nodes = (*cluster.nodes, *guests)
+    ids = [node.node_id for node in nodes]
+    ring = {(one, other): (2, "") for one in ids for other in ids if one != other}
+    return Cluster(nodes, Links(ring=ring))
 
 
 def _one_instance_less(wish: Wish, cluster: Cluster, state: State) -> Iterator[Alternative]:

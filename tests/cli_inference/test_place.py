@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Cli
-from tests.cli.stock import HANG, KITE1, KITE3, Reply
+from tests.cli.stock import HANG, KITE1, KITE2, KITE3, Reply
 from tests.cli_inference.model_node import (
     INSTANCE,
     MODEL,
@@ -282,17 +282,46 @@ def test_a_dry_run_shows_the_plan_and_places_nothing(cli: Cli, node: ModelNode) 
     node.on("GET", "/instance/previews", {"previews": [a_plan()]})
     assert cli("place", MODEL, "--dry-run", "--exclude", "kite3") == (
         0,
-        f"would place {MODEL} on kite1, kite2  (Pipeline, MlxRingInstance, context 131072)\n"
+        f"would place {MODEL} on kite1, kite2"
+        "  (Pipeline, MlxRingInstance, context 131072, plan-1269ba9450a8)\n"
         "\n"
         "RANK  NODE   LAYERS    WEIGHTS\n"
         "   0  kite1  0-8/16   348.0MiB\n"
         "   1  kite2  8-16/16         -\n",
-        "",
+        f"hint: do exactly this:  skulkctl place {MODEL} --exclude kite3"
+        " --plan plan-1269ba9450a8\n",
     )
     assert not node.bodies("/place_instance")
     assert node.seen[-1].path == (
         f"/instance/previews?model_id={MODEL.replace('/', '%2F')}&excluded_node_ids={KITE3}"
     )
+
+
+def test_a_plan_is_carried_out_exactly_or_refused(cli: Cli, node: ModelNode) -> None:
+    node.on("GET", "/instance/previews", {"previews": [a_plan()]})
+    node.on("POST", "/instance", ACCEPTED)
+    node.on("GET", "/state", the_states(an_empty_state(), a_state()))
+    result = cli("place", MODEL, "--plan", "plan-1269ba9450a8", "--wait")
+    assert (result.code, result.out) == (0, f"ready {MODEL} (7f3c2a10) on kite1, kite2\n")
+    assert node.bodies("/instance") == [{"instance": a_plan()["instance"]}]
+    assert not node.bodies("/place_instance")
+    other = a_plan()
+    shards = other["instance"]["MlxRingInstance"]["shardAssignments"]["runnerToShard"]
+    shards["run-a"]["PipelineShardMetadata"]["endLayer"] = 7
+    node.on("GET", "/instance/previews", {"previews": [other]})
+    result = cli("place", MODEL, "--plan", "plan-1269ba9450a8")
+    assert result.code == 4
+    assert "the cluster has changed since" in result.err
+    assert len(node.bodies("/instance")) == 1
+
+
+def test_only_means_all_others_excluded_for_a_stock_server(cli: Cli, node: ModelNode) -> None:
+    accepting(node, a_state(), instance_id=INSTANCE)
+    assert cli("place", MODEL, "--only", "kite1", "--only", "kite2").code == 0
+    [body] = node.bodies("/place_instance")
+    assert (body["excluded_nodes"], body["only_nodes"]) == ([KITE3], [KITE1, KITE2])
+    assert cli("place", MODEL, "--only", "kite1", "--exclude", "kite1").code == 2
+    assert cli("place", MODEL, "--only", "kite9").code == 3
 
 
 def test_a_dry_run_that_cannot_work_is_refused(cli: Cli, node: ModelNode) -> None:

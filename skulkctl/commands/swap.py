@@ -1,0 +1,131 @@
+"""`skulkctl swap`: put one model in the place of another."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from skulkctl.command import new_app
+from skulkctl.errors import CliError, NotFound, Refused, RouteMissing
+from skulkctl.exits import ExitCode
+from skulkctl.invocation import Invocation
+from skulkctl.options import CONFIRM, FORMAT, REACH, verb
+from skulkctl.placing import HOW, WHERE, Order, ask_daemon, fetch_previews, look_up, make_order
+from skulkctl.stdout import write
+
+if TYPE_CHECKING:
+    from skulkctl.views.read import Document
+
+app = new_app()
+
+EXAMPLES = """
+  skulkctl swap 7f3c2a10 mlx-community/Qwen3-8B-4bit --wait
+  skulkctl swap Qwen3-8B-8bit Qwen3-8B-4bit --yes --wait
+  skulkctl swap 7f3c2a10 SmolLM2 --dry-run
+"""
+
+
+@verb(app, "swap", HOW, WHERE, REACH, FORMAT, CONFIRM, examples=EXAMPLES)
+def swap(
+    call: Invocation,
+    old: Annotated[
+        str,
+        typer.Argument(metavar="OLD", help="Instance: id, prefix, or its model if placed once."),
+    ],
+    new: Annotated[str, typer.Argument(metavar="NEW", help="Model that takes its place.")],
+    wait: Annotated[bool, typer.Option("--wait", help="Return when the new one is ready.")] = False,
+) -> int:
+    """Place a model and take another away.
+
+    When both fit, the new one is placed first, and with --wait the old one serves until the new
+    one is ready. When they do not fit together the old one is deleted first; then nobody serves
+    until the new one is ready. Asks first.
+    """
+    from skulkctl.confirm import Danger, protect
+    from skulkctl.views.instances import find_instance, instance_items, short_instance
+
+    order = make_order(call, new)
+    item = find_instance(instance_items(order.state), old)
+    name = f"{item['modelId']} ({short_instance(item['id'])})"
+    beside = _fits_beside(call, order)
+    how = (
+        f"{order.model_id} fits beside it and is placed first"
+        if beside
+        else f"{order.model_id} does not fit beside it, so {name} goes first and nobody serves"
+    )
+    if call.options.get("dry_run"):
+        _report(call, item, order, "would swap")
+        call.talk.note(how)
+        return ExitCode.DONE
+    what = f"swap {name} for {order.model_id}"
+    protect(call, what, Danger(what, why=(how, f"{item['tasks'] or 0} requests run on {name}")))
+    placed = _new_first(call, order, item, wait) if beside else _old_first(call, order, item, wait)
+    _report(call, placed, order, "ready" if wait else "placing")
+    return ExitCode.DONE
+
+
+def _fits_beside(call: Invocation, order: Order) -> bool:
+    """Whether the planner would place it as things are. A daemon that cannot say: no."""
+    from skulkctl.views.placement import choose_preview
+
+    try:
+        return choose_preview(fetch_previews(call, order), order.body) is not None
+    except (RouteMissing, Refused):
+        return False
+
+
+def _new_first(call: Invocation, order: Order, old: Document, wait: bool) -> Document:
+    placed = _place(call, order, wait)
+    _delete(call, old)
+    return placed
+
+
+def _old_first(call: Invocation, order: Order, old: Document, wait: bool) -> Document:
+    from skulkctl.watch import Goal, wait_for
+
+    _delete(call, old)
+    wait_for(call, Goal(str(old["id"]), str(old["modelId"]), "deleted", frozenset()))
+    try:
+        return _place(call, order, wait)
+    except CliError as error:
+        error.hints = (*error.hints, f"put the old one back:  skulkctl place {old['modelId']}")
+        raise
+
+
+def _place(call: Invocation, order: Order, wait: bool) -> Document:
+    from skulkctl.watch import Goal, wait_for
+
+    instance_id = ask_daemon(call, order)
+    if instance_id is None:
+        raise CliError(
+            f"{order.model_id} was accepted, but no new instance is to be seen",
+            hints=["skulkctl instances"],
+        )
+    if not wait:
+        return look_up(call, instance_id, order)
+    unseen: Document = {"id": instance_id, "modelId": order.model_id, "nodes": []}
+    return wait_for(call, Goal(instance_id, order.model_id)) or unseen
+
+
+def _delete(call: Invocation, old: Document) -> None:
+    from skulkctl.client import path_segment
+
+    try:
+        call.client.change("DELETE", f"/instance/{path_segment(str(old['id']))}")
+    except RouteMissing:
+        raise
+    except NotFound:
+        call.talk.note(f"{old['modelId']} was gone already")
+
+
+def _report(call: Invocation, item: Document, order: Order, action: str) -> None:
+    from skulkctl.views.placement import outcome, placed_line
+
+    line = (
+        f"would put {order.model_id} in the place of {placed_line(item, '').strip()}\n"
+        if action == "would swap"
+        else placed_line(item, action)
+    )
+    document = {**outcome(action, item), "newModelId": order.model_id}
+    write(call.style.single("Swap", document, str(item["id"] or ""), lambda _: line))
