@@ -12,7 +12,7 @@ import pytest
 from skulkd.store.card_toml import card_from_toml
 from skulkd.wire.catalogue import ModelList, ModelListModel
 from skulkd.wire.placement import CreateInstanceResponse, DeleteInstanceResponse
-from skulkd.wire.timeline import ClusterTimeline
+from skulkd.wire.timeline import Timeline
 from tests.daemon_process import ROOT, daemon_environ, wait_until
 from tests.inference.served import DEADLINE_S, Served
 
@@ -163,7 +163,7 @@ def test_diagnostics_show_the_runner_and_its_phases(served: Served) -> None:
     assert bundle["warnings"] == []
     [placement] = bundle["placements"]
     assert placement["runners"][0]["statusKind"] in ("RunnerReady", "RunnerRunning")
-    timeline = ClusterTimeline.model_validate(served.daemon.get("/v1/diagnostics/cluster/timeline"))
+    timeline = Timeline.model_validate(served.daemon.get("/v1/diagnostics/cluster/timeline"))
     [runner] = timeline.runners
     assert runner.runner_id == record["runnerId"]
     assert runner.pid == record["pid"]

@@ -214,10 +214,16 @@ async def test_a_worker_that_stops_while_its_zygote_starts_leaves_none(tmp_path:
     if not Zygote.supported():
         pytest.skip("forking is for Linux")
     async with running(tmp_path, None) as rig:
-        rig.place()
         children = psutil.Process().children
+        others = set(children())  # of other tests in this process
+        rig.place()
         zygote = await eventually(
-            lambda: [c for c in children() if "skulkd.runner.zygote" in c.cmdline()], "a zygote"
+            lambda: [
+                child
+                for child in children()
+                if child not in others and "skulkd.runner.zygote" in child.cmdline()
+            ],
+            "a zygote",
         )
         await within(rig.worker.stop())
         assert not any(is_running(process.pid) for process in zygote)
