@@ -27,6 +27,7 @@ from skulkd.api.metrics import Metrics
 from skulkd.api.protocol import protocol_factory
 from skulkd.log import hide_values, start_logging
 from skulkd.machine.redact import redact_text
+from skulkd.node_cluster import run_cluster
 from skulkd.node_rooms import build_rooms, build_services
 from skulkd.node_start import Options, Start, StartError, prepare
 from skulkd.wire.events import TracingStateChanged
@@ -119,7 +120,9 @@ class Node:
         first = asyncio.Event()
         background.start("readings", self._rooms.report.keep_reading(lifecycle, first))
         background.start("event loop lag", metrics.watch_loop())
-        background.start("worker", self._rooms.worker.run())
+        if self._start.worker:
+            background.start("worker", self._rooms.worker.run())
+        background.start("cluster", run_cluster(self._rooms.cluster, self._start))
         background.start("reach", self._rooms.reach.run())
         background.start("store", self._rooms.store.run())
         return first
@@ -174,6 +177,8 @@ class Node:
         failed = await lifecycle.drain(pace.grace_s, pace.abort_s)
         if failed:
             log.warning("%d requests were not finished and got a 503", failed)
+        # Good-bye first: others should not wait for what this node no longer does.
+        await self._rooms.cluster.leave()
         await background.stop()
         await self._rooms.worker.stop(STOP_RUNNERS)
         await self._rooms.store.stop()

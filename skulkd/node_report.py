@@ -1,62 +1,68 @@
-"""What this node tells of itself, again and again: readings, and changes of its network."""
+"""What this node tells of itself, again and again: readings, never events."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from skulkd.api.journal import Journal
 from skulkd.api.lifecycle import Lifecycle
-from skulkd.cluster.replica import Replica
 from skulkd.cluster.telemetry import Readings, Telemetry
 from skulkd.machine.collect import MachineMonitor
-from skulkd.wire.events import NodeGatheredInfo
-from skulkd.wire.gathered import NodeNetworkInterfaces
 from skulkd.wire.ids import NodeId
 from skulkd.wire.links import MeasuredLink
+from skulkd.wire.machine import NodeIdentity, NodeNetworkInfo
 
 READINGS_INTERVAL_S = 2.0
 
 
+@dataclass(frozen=True, slots=True)
+class Voice:
+    """How a report reaches others, and what it takes from other rooms."""
+
+    name: Callable[[], str]
+    """This node's name in the cluster."""
+    links: Callable[[], Sequence[MeasuredLink]] = tuple
+    publish: Callable[[], None] = lambda: None
+    """Called when there is something new to tell."""
+    pause_s: Callable[[float], float] = lambda usual_s: usual_s
+
+
 class SelfReport:
-    """What this node tells of itself: readings as telemetry, changes of its network as events."""
+    """Reads the machine and records what it found as telemetry."""
 
     def __init__(
         self,
         node_id: NodeId,
         monitor: MachineMonitor,
-        replica: Replica,
         telemetry: Telemetry,
-        journal: Journal,
-        links: Callable[[], Sequence[MeasuredLink]] = tuple,
+        voice: Voice,
     ) -> None:
         self._node_id = node_id
         self._monitor = monitor
-        self._replica = replica
         self._telemetry = telemetry
-        self._journal = journal
-        self._links = links
+        self._voice = voice
+        self._network = NodeNetworkInfo()
 
     async def read_once(self) -> None:
-        """One look at the machine. The first also makes the node known to the state."""
+        """One look at the machine. The first also makes the node known."""
         found = await self._monitor.read()
         now = datetime.now(UTC)
-        known = self._replica.state.node_network.get(self._node_id)
-        if known is None or (found.network is not None and known != found.network):
-            interfaces = found.network.interfaces if found.network is not None else []
-            info = NodeNetworkInterfaces(interfaces=interfaces)
-            self._journal.append(NodeGatheredInfo(node_id=self._node_id, when=now, info=info))
+        # Addresses that cannot be read for a while are still there.
+        self._network = found.network or self._network
         readings = Readings(
             now,
             found.memory,
             found.disk,
             found.system,
-            found.identity,
+            _named(found.identity, self._voice.name()),
             found.warnings,
-            tuple(self._links()),
+            tuple(self._voice.links()),
+            self._network,
         )
         self._telemetry.record(self._node_id, readings)
+        self._voice.publish()
 
     async def keep_reading(self, lifecycle: Lifecycle, first: asyncio.Event) -> None:
         """Look again and again, until cancelled."""
@@ -64,7 +70,7 @@ class SelfReport:
             await self.read_once()
             lifecycle.mark_ready("readings")
             first.set()
-            await asyncio.sleep(READINGS_INTERVAL_S)
+            await asyncio.sleep(self._voice.pause_s(READINGS_INTERVAL_S))
 
     def figures(self) -> dict[str, float]:
         """The latest readings for Prometheus; what was not read is not there."""
@@ -77,3 +83,8 @@ class SelfReport:
             figures["disk_total_bytes"] = readings.disk.total.in_bytes
             figures["disk_available_bytes"] = readings.disk.available.in_bytes
         return figures
+
+
+def _named(identity: NodeIdentity | None, name: str) -> NodeIdentity | None:
+    """The identity under the name that is unique in the cluster."""
+    return None if identity is None else identity.model_copy(update={"friendly_name": name})

@@ -20,22 +20,33 @@ from skulkd.api.mending import Mending
 from skulkd.api.metrics import Metrics
 from skulkd.api.model_shelf import ModelShelf
 from skulkd.api.node_news import teller
-from skulkd.api.placing import Placements
+from skulkd.api.placing import (
+    CREATE,
+    DELETE,
+    PLACE,
+    REPAIR,
+    Placements,
+    decided_bytes,
+    refusal_data,
+)
 from skulkd.api.reach import Reach, api_addresses
+from skulkd.api.replanning import Replanning
 from skulkd.api.running_settings import RunningSettings
 from skulkd.api.services import Access, Identity, Services
 from skulkd.api.storage import serve_storage
-from skulkd.cluster.lone_peers import LonePeers
-from skulkd.cluster.reign import lone_reign
+from skulkd.cluster.cluster import Cluster
+from skulkd.cluster.commands import Commands, Decide, Decision
 from skulkd.cluster.replica import Replica
 from skulkd.cluster.state_view import StateView
 from skulkd.cluster.telemetry import Telemetry
 from skulkd.machine.collect import MachineMonitor
-from skulkd.node_report import SelfReport
+from skulkd.node_cluster import build_cluster
+from skulkd.node_report import SelfReport, Voice
 from skulkd.node_start import Start, working_directory
 from skulkd.node_store import build_store_room, decide_setup
 from skulkd.observe.event_log import EventLog
-from skulkd.peers import Peers
+from skulkd.peers import PeerRefused, Peers
+from skulkd.placement.refusals import Refusal
 from skulkd.store.library import ModelLibrary
 from skulkd.store.room import StoreRoom
 from skulkd.wire.ids import NodeId
@@ -53,6 +64,8 @@ class Rooms:
     settings: RunningSettings
     identity: Identity
     policy: Policy
+    cluster: Cluster
+    replanning: Replanning
     peers: Peers
     reach: Reach
     replica: Replica
@@ -79,8 +92,11 @@ def build_rooms(start: Start, node_id: NodeId) -> Rooms:
     library = ModelLibrary(
         sources.paths, sources.environ, store=setup.store_root, staging=setup.area
     )
-    peers = LonePeers(node_id)
-    reach = _reach(start, peers, replica)
+    identity = Identity(node_id, name, started.hostname, __version__, working_directory())
+    replanning = Replanning()
+    cluster = build_cluster(start, identity, journal, telemetry, replanning)
+    peers = cluster.peers
+    reach = _reach(start, peers, telemetry)
     view = StateView(replica, telemetry)
     store = build_store_room(
         start, setup, library, journal, reach, node_id,
@@ -101,10 +117,15 @@ def build_rooms(start: Start, node_id: NodeId) -> Rooms:
         options=worker_options(started.config.runtime),
     )
     journal.on_change(worker.notify)
+    voice = Voice(
+        lambda: identity.name, reach.links, cluster.publish_readings, cluster.readings_pause_s
+    )
     return Rooms(
         settings=settings,
-        identity=Identity(node_id, name, started.hostname, __version__, working_directory()),
+        identity=identity,
         policy=_policy(start, name),
+        cluster=cluster,
+        replanning=replanning,
         peers=peers,
         reach=reach,
         replica=replica,
@@ -112,7 +133,7 @@ def build_rooms(start: Start, node_id: NodeId) -> Rooms:
         events=events,
         journal=journal,
         monitor=monitor,
-        report=SelfReport(node_id, monitor, replica, telemetry, journal, reach.links),
+        report=SelfReport(node_id, monitor, telemetry, voice),
         library=library,
         worker=worker,
         view=view,
@@ -128,6 +149,7 @@ def build_services(rooms: Rooms, lifecycle: Lifecycle) -> Services:
     metrics.registry.register(InferenceCollector(inference, places))
     tell = teller(inference.models, rooms.settings)
     placements = Placements(rooms.view, rooms.replica, rooms.journal, rooms.peers, tell)
+    _have_the_master_decide(rooms, placements)
     services = Services(
         identity=rooms.identity,
         access=Access(rooms.policy),
@@ -143,7 +165,7 @@ def build_services(rooms: Rooms, lifecycle: Lifecycle) -> Services:
         placements=placements,
         peers=rooms.peers,
         store=rooms.store,
-        reign=lone_reign(rooms.identity.node_id),
+        reign=rooms.cluster.reign,
     )
     serve_peers(services)
     serve_storage(rooms.peers, rooms.store.caretaker)
@@ -151,11 +173,34 @@ def build_services(rooms: Rooms, lifecycle: Lifecycle) -> Services:
     return services
 
 
-def _reach(start: Start, peers: Peers, replica: Replica) -> Reach:
+def _have_the_master_decide(rooms: Rooms, placements: Placements) -> None:
+    """Orders about instances go to the master, wherever it is."""
+    commands = Commands(rooms.peers, rooms.cluster)
+
+    def decision(kind: str) -> Decide:
+        def decide(body: bytes) -> Decision:
+            try:
+                decided = placements.decide(kind, body)
+            except Refusal as refusal:
+                data = refusal_data(refusal)
+                me = rooms.identity.node_id
+                raise PeerRefused(me, refusal.kind, str(refusal), data) from refusal
+            return Decision(decided.events, decided_bytes(decided))
+
+        return decide
+
+    for kind in (PLACE, CREATE, DELETE, REPAIR):
+        commands.register(kind, decision(kind))
+    placements.through(commands.send)
+    rooms.replanning.placements = placements
+
+
+def _reach(start: Start, peers: Peers, telemetry: Telemetry) -> Reach:
     listening = [sock.getsockname()[:2] for sock in start.sockets]
 
     def own() -> list[ApiAddress]:
-        return api_addresses(listening, replica.state.node_network.get(peers.node_id))
+        readings = telemetry.of(peers.node_id)
+        return api_addresses(listening, readings.network if readings else None)
 
     return Reach(peers, own)
 

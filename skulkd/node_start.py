@@ -55,6 +55,7 @@ class Start:
     secret: ClusterSecret
     address: Address
     sockets: Sequence[socket.socket]
+    worker: bool = True
 
 
 def prepare(options: Options) -> Start:
@@ -71,7 +72,7 @@ def prepare(options: Options) -> Start:
     except ListenError as error:
         raise StartError(EXIT_FAILED, [str(error)]) from error
     _raise_open_files()
-    return Start(settings, secret, address, sockets)
+    return Start(settings, secret, address, sockets, options.worker)
 
 
 def working_directory() -> str:
@@ -84,6 +85,8 @@ def working_directory() -> str:
 
 def _load(options: Options) -> RunningSettings:
     environ = dict(os.environ)
+    if not options.worker:
+        environ["SKULK_NODE_PARTICIPATION"] = "observer"
     hostname = socket.gethostname()
     try:
         paths = find_paths(environ)

@@ -61,7 +61,7 @@ async def get_cluster_diagnostics(request: web.Request) -> web.StreamResponse:
     present = {one.node_id for one in nodes}
     nodes += [
         ClusterNodeDiagnostics(node_id=missing, ok=False, error=NOT_HERE)
-        for missing in node.replica.state.last_seen
+        for missing in node.state.current().last_seen
         if missing not in present
     ]
     body = ClusterDiagnostics(
@@ -191,7 +191,7 @@ def _resources(
         current_wired=memory.wired,
         disk=readings.disk if readings is not None else None,
         system=readings.system if readings is not None else None,
-        network=node.replica.state.node_network.get(own),
+        network=node.state.current().node_network.get(own),
     )
 
 

@@ -26,7 +26,7 @@ async def get_node_id(request: web.Request) -> web.Response:
 )
 async def get_node_identity(request: web.Request) -> web.Response:
     node = services(request)
-    network = node.replica.state.node_network.get(node.identity.node_id)
+    network = node.state.current().node_network.get(node.identity.node_id)
     body = NodeIdentityAnswer(
         node_id=node.identity.node_id,
         hostname=node.identity.hostname,

@@ -27,9 +27,9 @@ from skulkd.store.room import StoreRoom
 from skulkd.wire.ids import NodeId
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Identity:
-    """Who this node is; fixed for the life of the process."""
+    """Who this node is. The name changes when another node of the cluster has it already."""
 
     node_id: NodeId
     name: str

@@ -71,7 +71,7 @@ async def cluster_timeline(node: Services) -> bytes:
     asked = {own, *(one.peer.node_id for one in heard)}
     silent += [
         ClusterTimelineUnreachable(node_id=missing, error=NOT_HERE)
-        for missing in node.replica.state.last_seen
+        for missing in node.state.current().last_seen
         if missing not in asked
     ]
     frame = Timeline(

@@ -20,5 +20,9 @@ class Replica:
 
     def apply(self, event: Event, index: int) -> None:
         """Raises `OutOfOrder` unless this is the next event."""
-        self._state = apply(self._state, event, index)
+        self.replace(apply(self._state, event, index))
+
+    def replace(self, state: State) -> None:
+        """Take over a state that was made elsewhere."""
+        self._state = state
         self.version += 1

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from skulkd.cluster.health import node_health, silence_seconds
 from skulkd.cluster.replica import Replica
 from skulkd.cluster.telemetry import Readings, Telemetry
-from skulkd.cluster.topology import with_links
+from skulkd.cluster.topology import with_links, with_node
 from skulkd.wire.ids import NodeId
 from skulkd.wire.state import State
 
@@ -21,12 +21,21 @@ MAX_AGE_S = 1.0
 
 
 def merge(state: State, readings: Mapping[NodeId, Readings], now: datetime) -> State:
-    """The state with readings and health of the nodes it knows; others are left out."""
+    """The state with readings and health. Who gives readings is here, whoever else the state knows.
+
+    Nodes come in the order of their ids, so that every node shows the same picture.
+    """
     last_seen = {
-        node: max(seen, readings[node].seen) if node in readings else seen
-        for node, seen in state.last_seen.items()
+        node: max(state.last_seen.get(node, readings[node].seen), readings[node].seen)
+        if node in readings
+        else state.last_seen[node]
+        for node in sorted({*state.last_seen, *readings})
     }
     known = {node: readings[node] for node in last_seen if node in readings}
+    networks = {n: r.network for n, r in known.items() if r.network is not None}
+    graph = state.topology
+    for node in last_seen:
+        graph = with_node(graph, node)
     disks = {node: r.disk for node, r in known.items() if r.disk is not None}
     return state.model_copy(
         update={
@@ -35,7 +44,8 @@ def merge(state: State, readings: Mapping[NodeId, Readings], now: datetime) -> S
             "node_system": {n: r.system for n, r in known.items() if r.system is not None},
             "node_identities": {n: r.identity for n, r in known.items() if r.identity is not None},
             "node_disk": disks,
-            "topology": with_links(state.topology, {n: r.links for n, r in known.items()}),
+            "node_network": {**state.node_network, **networks},
+            "topology": with_links(graph, {n: r.links for n, r in known.items()}),
             "node_health": {
                 node: node_health(
                     state.downloads.get(node, ()), disks.get(node), silence_seconds(seen, now)

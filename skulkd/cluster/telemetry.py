@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import datetime
+import logging
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
+from skulkd.cluster.codec import Unreadable, dump, load_as
 from skulkd.wire.ids import NodeId
 from skulkd.wire.links import MeasuredLink
-from skulkd.wire.machine import DiskUsage, MemoryUsage, NodeIdentity, SystemPerformanceProfile
+from skulkd.wire.machine import (
+    DiskUsage,
+    MemoryUsage,
+    NodeIdentity,
+    NodeNetworkInfo,
+    SystemPerformanceProfile,
+)
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +31,12 @@ class Readings:
     identity: NodeIdentity | None = None
     warnings: tuple[str, ...] = ()
     links: tuple[MeasuredLink, ...] = ()
+    network: NodeNetworkInfo | None = None
+
+
+def dump_readings(readings: Readings) -> bytes:
+    """As they travel to other nodes."""
+    return dump(readings)
 
 
 class Telemetry:
@@ -28,20 +44,43 @@ class Telemetry:
 
     def __init__(self) -> None:
         self._by_node: dict[NodeId, Readings] = {}
+        # Of other nodes; most of it is replaced before anybody looks, so it is read when needed.
+        self._unread: dict[NodeId, tuple[datetime, bytes]] = {}
         self.version = 0
 
     def record(self, node_id: NodeId, readings: Readings) -> None:
         """Take over what a node says now; what it does not say any more is not kept."""
         self._by_node[node_id] = readings
+        self._unread.pop(node_id, None)
+        self.version += 1
+
+    def record_raw(self, node_id: NodeId, body: bytes) -> None:
+        """What another node sent. Its time is that of its arrival: clocks are not compared."""
+        self._unread[node_id] = (datetime.now(UTC), body)
         self.version += 1
 
     def forget(self, node_id: NodeId) -> None:
         """A node has gone."""
-        if self._by_node.pop(node_id, None) is not None:
+        unread = self._unread.pop(node_id, None)
+        if self._by_node.pop(node_id, None) is not None or unread is not None:
             self.version += 1
 
     def of(self, node_id: NodeId) -> Readings | None:
+        self._read(node_id)
         return self._by_node.get(node_id)
 
     def all(self) -> dict[NodeId, Readings]:
+        for node_id in list(self._unread):
+            self._read(node_id)
         return dict(self._by_node)
+
+    def _read(self, node_id: NodeId) -> None:
+        seen, body = self._unread.pop(node_id, (None, b""))
+        if seen is None:
+            return
+        try:
+            readings: Readings = load_as(Readings, body)
+        except Unreadable as error:
+            log.debug("the readings of %s are of another shape: %s", node_id, error)
+            return
+        self._by_node[node_id] = replace(readings, seen=seen)

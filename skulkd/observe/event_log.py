@@ -35,6 +35,11 @@ class EventLog:
         self._appended += 1
         return self._appended - 1
 
+    def restart(self, index: int) -> None:
+        """Forget everything; the next event has this position. What came before is not known."""
+        self._events.clear()
+        self._appended = index
+
     def between(self, start: int, stop: int) -> list[Event]:
         """The events at these positions that are still kept."""
         first = self.first_index
@@ -53,6 +58,8 @@ def json_chunks(log: EventLog, chunk_events: int = 256) -> Iterator[bytes]:
     opening = b"["
     while (index := max(index, log.first_index)) < end:
         events = log.between(index, min(index + chunk_events, end))
+        if not events:
+            break  # the log began anew meanwhile
         index += len(events)
         texts = [event.model_dump_json(by_alias=False) for event in events]
         yield opening + ",".join(texts).encode()

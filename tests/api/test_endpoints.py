@@ -87,11 +87,7 @@ def test_state_moves_with_the_readings(shared_daemon: DaemonProcess) -> None:
 
 def test_events_explain_the_state(shared_daemon: DaemonProcess) -> None:
     events = shared_daemon.get("/events")
-    assert len(events) == shared_daemon.get("/state")["lastEventAppliedIdx"] + 1 >= 1
-    [[kind, inner]] = events[0].items()
-    assert kind == "NodeGatheredInfo"
-    assert {"event_id", "node_id", "when", "info"} == inner.keys()
-    assert "NodeNetworkInterfaces" in inner["info"]
+    assert len(events) == shared_daemon.get("/state")["lastEventAppliedIdx"] + 1
     TypeAdapter(list[Event]).validate_python(events)
 
 

@@ -5,12 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from skulkd.api.journal import Journal
-from skulkd.cluster.replica import Replica
 from skulkd.cluster.telemetry import Telemetry
 from skulkd.machine.collect import MachineMonitor
-from skulkd.node_report import SelfReport
-from skulkd.observe.event_log import EventLog, json_chunks
+from skulkd.node_report import SelfReport, Voice
 from skulkd.wire.machine import NetworkInterfaceInfo, NodeNetworkInfo
 from tests.daemon.builders import A, a_disk
 
@@ -28,9 +25,13 @@ class Desk:
             collectors={name: self._reader(name) for name in readings},
             clock=lambda: self.seconds,
         )
-        self.replica, self.telemetry, self.events = Replica(), Telemetry(), EventLog()
-        journal = Journal(self.events, self.replica)
-        self.report = SelfReport(A, monitor, self.replica, self.telemetry, journal)
+        self.telemetry = Telemetry()
+        self.told = 0
+        voice = Voice(lambda: "kite1-2", publish=self._tell)
+        self.report = SelfReport(A, monitor, self.telemetry, voice)
+
+    def _tell(self) -> None:
+        self.told += 1
 
     async def look(self) -> None:
         """A reading so much later that nothing is taken from the one before."""
@@ -51,37 +52,31 @@ def network(address: str) -> NodeNetworkInfo:
     return NodeNetworkInfo(interfaces=[NetworkInterfaceInfo(name="eth0", ip_address=address)])
 
 
-async def test_the_first_look_makes_the_node_known(tmp_path: Path) -> None:
+async def test_a_look_is_recorded_and_told_to_others(tmp_path: Path) -> None:
     desk = Desk(tmp_path, network=network("10.0.0.1"), disk=a_disk(50))
     await desk.look()
-    state = desk.replica.state
-    assert state.topology.nodes == list(state.last_seen) == [A]
-    assert state.node_network == {A: network("10.0.0.1")}
     readings = desk.telemetry.of(A)
     assert readings is not None
     assert readings.disk == a_disk(50)
+    assert readings.network == network("10.0.0.1")
+    assert desk.told == 1
 
 
-async def test_only_a_change_of_the_network_is_a_new_event(tmp_path: Path) -> None:
-    desk = Desk(tmp_path, network=network("10.0.0.1"), disk=a_disk(50))
+async def test_the_name_is_the_one_that_is_unique_in_the_cluster(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
     await desk.look()
-    desk.readings["disk"] = a_disk(40)
-    await desk.look()
-    assert len(desk.events) == 1
-    desk.readings["network"] = network("10.0.0.2")
-    await desk.look()
-    assert len(desk.events) == 2
-    assert b"10.0.0.2" in b"".join(json_chunks(desk.events))
-    assert desk.replica.state.node_network == {A: network("10.0.0.2")}
+    readings = desk.telemetry.of(A)
+    assert readings is not None
+    assert readings.identity is not None
+    assert readings.identity.friendly_name == "kite1-2"
 
 
-async def test_a_reading_that_fails_is_missing_and_a_warning_but_the_node_is_known(
+async def test_a_reading_that_fails_is_missing_and_a_warning(
     tmp_path: Path,
 ) -> None:
     broken = OSError("no such counter")
     desk = Desk(tmp_path, network=broken, disk=broken)
     await desk.look()
-    assert list(desk.replica.state.last_seen) == [A]
     readings = desk.telemetry.of(A)
     assert readings is not None
     assert readings.disk is None
@@ -95,8 +90,9 @@ async def test_a_network_that_cannot_be_read_for_a_while_is_not_forgotten(tmp_pa
     await desk.look()
     desk.readings["network"] = OSError("busy")
     await desk.look()
-    assert len(desk.events) == 1
-    assert desk.replica.state.node_network == {A: network("10.0.0.1")}
+    readings = desk.telemetry.of(A)
+    assert readings is not None
+    assert readings.network == network("10.0.0.1")
 
 
 def test_before_the_first_look_there_are_no_figures(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from skulkd.cluster.telemetry import Readings, Telemetry
 from skulkd.wire.downloads import DownloadProgress
 from skulkd.wire.events import NodeGatheredInfo, NodeTimedOut, TestEvent
 from skulkd.wire.gathered import NodeNetworkInterfaces
-from skulkd.wire.machine import DiskUsage, NodeIdentity
+from skulkd.wire.machine import DiskUsage, NodeIdentity, NodeNetworkInfo
 from tests.daemon.builders import (
     GIB,
     NOON,
@@ -79,17 +79,19 @@ def test_a_clock_that_runs_ahead_is_no_silence() -> None:
     assert silence_seconds(later(100), NOON) == 0
 
 
-def test_readings_of_unknown_nodes_are_left_out() -> None:
+def test_whoever_gives_readings_is_here() -> None:
     readings = {
         A: Readings(later(5), disk=a_disk(50), identity=NodeIdentity(friendly_name="kite1")),
-        B: Readings(later(5), disk=a_disk(50)),
+        B: Readings(later(4), network=NodeNetworkInfo()),
     }
     state = merge(a_state(last_seen={A: NOON}), readings, later(6))
     assert state.node_disk == {A: a_disk(50)}
+    assert state.node_network == {B: NodeNetworkInfo()}
+    assert state.topology.nodes == [A, B]
     assert state.node_identities[A].friendly_name == "kite1"
     assert state.node_memory == {}
-    assert state.last_seen == {A: later(5)}
-    assert list(state.node_health) == [A]
+    assert state.last_seen == {A: later(5), B: later(4)}
+    assert list(state.node_health) == [A, B]
 
 
 def test_the_newer_of_event_and_reading_counts_as_seen() -> None:
@@ -135,9 +137,10 @@ def test_health_follows_the_clock_without_any_change() -> None:
     assert b'"unreachable"' in bench.view.as_bytes()
 
 
-def test_a_timed_out_node_is_gone_although_readings_linger() -> None:
+def test_a_node_whose_readings_are_forgotten_is_gone() -> None:
     bench = Bench()
     bench.telemetry.record(A, Readings(NOON, disk=a_disk(50)))
     bench.replica.apply(NodeTimedOut(node_id=A), 1)
+    bench.telemetry.forget(A)
     state = bench.view.current()
     assert state.last_seen == state.node_disk == state.node_health == {}

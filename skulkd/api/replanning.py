@@ -1,0 +1,74 @@
+"""A new place for an instance that lost a node: what the master asks the planner.
+
+The planner needs to know who has the files. Asking takes time and the master must not wait, so
+the first question only begins to ask; a moment later the answer is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+
+from skulkd.api.placing import Placements
+from skulkd.placement.candidates import cluster_of
+from skulkd.placement.orders import NodeNews, planned_instance, with_news
+from skulkd.placement.refusals import Refusal
+from skulkd.placement.wish import Wish
+from skulkd.wire.ids import ModelId, NodeId
+from skulkd.wire.instances import Instance, MlxJacclInstance
+from skulkd.wire.shards import TensorShardMetadata
+
+NEWS_AGE_S = 10.0
+
+log = logging.getLogger(__name__)
+
+
+class Replanning:
+    """Plans under the instance's own id; `placements` is set once it exists."""
+
+    def __init__(self) -> None:
+        self.placements: Placements | None = None
+        self._news: dict[ModelId, tuple[float, dict[NodeId, NodeNews]]] = {}
+        self._asking: dict[ModelId, asyncio.Task[None]] = {}
+
+    def __call__(self, instance: Instance) -> Instance | str:
+        """Where it may go, or why it cannot; an empty reason while that is being asked."""
+        placements, model_id = self.placements, instance.shard_assignments.model_id
+        if placements is None:
+            return ""
+        asked_at, news = self._news.get(model_id, (float("-inf"), {}))
+        if time.monotonic() - asked_at > NEWS_AGE_S:
+            self._ask(placements, model_id)
+            return ""
+        state = placements.state()
+        around = with_news(placements.around(), news)
+        cluster = cluster_of(state, model_id, around)
+        try:
+            return planned_instance(wish_of(instance), cluster, state, instance.instance_id)
+        except Refusal as refusal:
+            return str(refusal)
+
+    def _ask(self, placements: Placements, model_id: ModelId) -> None:
+        if model_id in self._asking:
+            return
+
+        async def ask() -> None:
+            try:
+                news = await placements.news(model_id)
+                self._news = {model_id: (time.monotonic(), news)}
+            finally:
+                del self._asking[model_id]
+
+        self._asking[model_id] = asyncio.create_task(ask())
+
+
+def wish_of(instance: Instance) -> Wish:
+    """The wish that the instance fulfilled, on as few nodes as it takes."""
+    shard = next(iter(instance.shard_assignments.runner_to_shard.values()))
+    return Wish(
+        card=shard.model_card,
+        sharding="Tensor" if isinstance(shard, TensorShardMetadata) else "Pipeline",
+        meta="MlxJaccl" if isinstance(instance, MlxJacclInstance) else "MlxRing",
+        min_nodes=1,
+    )

@@ -1,0 +1,338 @@
+"""This node's part in the cluster, on the event loop: the state machine, its clock and its voice.
+
+Connects `core` (which decides) with the fabric (which carries), the replica and the disk. Its
+beat comes from the event loop on purpose: a node whose loop hangs must be seen to hang.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from skulkd.cluster.codec import Unreadable, dump, is_message, kind_of, load
+from skulkd.cluster.core import Core
+from skulkd.cluster.disk import RecordFile
+from skulkd.cluster.fabric import Fabric, FabricPlan
+from skulkd.cluster.fabric_peers import FabricPeers
+from skulkd.cluster.frames import BadFrame, Head, decode, encode
+from skulkd.cluster.greeting import Greeting, read_greeting, why_not
+from skulkd.cluster.messages import Beat, Bye, Entry, Message
+from skulkd.cluster.private import without_words
+from skulkd.cluster.reign import Reign
+from skulkd.cluster.ruling import Rules
+from skulkd.cluster.says import Action, Applied, Broadcast, Lost, Renamed, Replaced, Said, Send
+from skulkd.cluster.telemetry import Telemetry, dump_readings
+from skulkd.peers import Peer
+from skulkd.wire.events import Event
+from skulkd.wire.ids import NodeId
+from skulkd.wire.state import State
+
+TICK_S = 0.1
+GREET_AGAIN_S = 1.0
+SAVE_DELAY_S = 0.2
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Who is told of changes of the state, on the event loop."""
+
+    applied: Callable[[State, Sequence[Entry]], None]
+    """These entries were applied, one after the other; the state is the one after the last."""
+    replaced: Callable[[State], None]
+    """The state is another one now."""
+    renamed: Callable[[str], None]
+    """This node goes by another name in the cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class Self:
+    """Who this node is to others."""
+
+    node_id: NodeId
+    name: str
+    version: str
+    addresses: Callable[[], Sequence[str]]
+    """Where its fabric can be reached, HOST:PORT."""
+
+
+class Cluster:
+    """Leads at once if nothing is configured that could answer; else `run` finds the others."""
+
+    def __init__(
+        self,
+        me: Self,
+        plan: FabricPlan,
+        rules: Rules,
+        changes: Changes,
+        telemetry: Telemetry,
+        file: RecordFile | None = None,
+    ) -> None:
+        self._me = me
+        self._changes = changes
+        self._telemetry = telemetry
+        self._file = file
+        self.fabric = Fabric(plan, self)
+        self.core = Core(me.node_id, me.name, rules, record=file.load() if file else None)
+        self.peers = FabricPeers(me.node_id, self._others, self.fabric.send)
+        self._alive: dict[NodeId, float] = {}
+        """Nodes whose token lives, and when they are greeted again."""
+        self.greetings: dict[NodeId, Greeting] = {}
+        self._refused: set[NodeId] = set()
+        self.gone: dict[NodeId, Sequence[str]] = {}
+        """Addresses of nodes that were lost and did not say good-bye."""
+        self._carrying = False
+        self._flush_due = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._advanced = asyncio.Event()
+        self._session_since = time.monotonic()
+        self._saved: object = None
+        self._save_at: float | None = None
+        self._saving: asyncio.Task[None] | None = None
+        # The command line may have made this node part of nothing but itself.
+        self.core.start(time.monotonic(), alone=not (plan.peers or plan.multicast))
+        self._carry_out()
+
+    # What the rooms use.
+
+    def append(self, event: Event) -> None:
+        """An event of this node; visible in the state when it has been ordered."""
+        self.core.append(time.monotonic(), without_words(event))
+        self._after()
+
+    def reign(self) -> Reign:
+        session = self.core.session
+        if session is None:
+            return Reign(None, None, self._session_since)
+        return Reign(session.master, f"{session.master}/{session.clock}", self._session_since)
+
+    def master(self) -> NodeId | None:
+        session = self.core.session
+        return session.master if session is not None and self.core.synced else None
+
+    def decided(self, command: str) -> tuple[int, str] | None:
+        return self.core.ledger.answers.get(command)
+
+    def decide(self, events: Sequence[Event], command: str, answer: str) -> int:
+        if self.core.ruling is None:
+            raise RuntimeError("only a master decides")
+        index = self.core.ruling.append([without_words(one) for one in events], command, answer)
+        self._after()
+        return index
+
+    async def wait_for(self, index: int, deadline_s: float) -> None:
+        try:
+            async with asyncio.timeout(deadline_s):
+                while self.core.ledger.head < index:
+                    await self._advanced.wait()
+        except TimeoutError:
+            log.debug("event %d has not come in %g s", index, deadline_s)
+
+    def publish_readings(self) -> None:
+        """Tell the others what this node last read of itself."""
+        own = self._telemetry.of(self._me.node_id)
+        if own is not None and self._alive:
+            self.fabric.publish("readings", encode("readings", dump_readings(own)))
+
+    def readings_pause_s(self, usual_s: float) -> float:
+        """Large clusters tell their readings less often, so that the traffic stays bearable."""
+        return usual_s * max(1.0, (len(self._alive) + 1) / 16)
+
+    # Its life.
+
+    async def open(self) -> None:
+        """Open the fabric. Raises FabricError."""
+        self._loop = asyncio.get_running_loop()
+        await asyncio.to_thread(self.fabric.open, self._loop)
+
+    async def run(self) -> None:
+        """Tick until cancelled."""
+        self._loop = asyncio.get_running_loop()
+        while True:
+            now = time.monotonic()
+            self.core.tick(now)
+            for node, at in list(self._alive.items()):
+                if now >= at and node not in self.greetings:
+                    self._greet(node)
+            self._after()
+            self._save_when_due(now)
+            await asyncio.sleep(TICK_S)
+
+    async def leave(self) -> None:
+        """Say good-bye, write what must outlive the process, close."""
+        self.fabric.publish("beat", encode(kind_of(Bye()), dump(Bye())))
+        if self._saving is not None:
+            await asyncio.gather(self._saving, return_exceptions=True)
+        if self._save_at is not None:
+            await asyncio.to_thread(self._save)
+        await self.peers.stop()
+        await asyncio.to_thread(self.fabric.close)
+
+    # What the fabric tells, on the event loop.
+
+    def appeared(self, node: NodeId) -> None:
+        self.gone.pop(node, None)
+        if node not in self._alive:
+            self._alive[node] = 0.0
+            self._greet(node)
+
+    def vanished(self, node: NodeId) -> None:
+        self._lose(node, "was lost")
+
+    def received(self, node: NodeId, plane: str, body: bytes) -> None:
+        try:
+            kind, head, rest = decode(body)
+            self._take(node, kind, head, rest)
+        except (BadFrame, Unreadable) as error:
+            log.debug("%s said something unreadable on %s: %s", node, plane, error)
+        self._after()
+
+    def _take(self, node: NodeId, kind: str, head: Head, rest: bytes) -> None:
+        if kind == "hello":
+            self._on_hello(node, head)
+        elif kind == "readings":
+            if node in self.greetings:
+                self._telemetry.record_raw(node, rest)
+        elif is_message(kind):
+            message = load(kind, rest)
+            if isinstance(message, Bye):
+                self._lose(node, "left")
+            else:
+                self.core.receive(time.monotonic(), node, message)
+        elif node in self.greetings:
+            self.peers.received(node, kind, head, rest)
+
+    def _greet(self, node: NodeId) -> None:
+        self._alive[node] = time.monotonic() + GREET_AGAIN_S
+        greeting = Greeting(self.core.roster.name, self._me.version, tuple(self._me.addresses()))
+        self.fabric.send(node, greeting.frame())
+
+    def _on_hello(self, node: NodeId, head: Head) -> None:
+        if node not in self._alive:
+            return  # It has vanished since, or will be greeted when it appears.
+        greeting = read_greeting(head)
+        if (reason := why_not(greeting, self._me.version)) is not None:
+            if node not in self._refused:
+                self._refused.add(node)
+                log.warning("%s (%s) does not join: %s", greeting.name, node, reason)
+            return
+        new = node not in self.greetings
+        self.greetings[node] = greeting
+        self.core.joined(time.monotonic(), node, greeting.name)
+        if new:
+            log.info("%s (%s) joined", greeting.name, node)
+            self._greet(node)
+            own = self._telemetry.of(self._me.node_id)
+            if own is not None:
+                self.fabric.send(node, encode("readings", dump_readings(own)))
+
+    def _lose(self, node: NodeId, why: str) -> None:
+        greeting = self.greetings.pop(node, None)
+        if greeting is not None and why != "left":
+            self.gone[node] = greeting.addresses
+        self._alive.pop(node, None)
+        self._refused.discard(node)
+        self.core.lost(time.monotonic(), node, why)
+        self.peers.lost(node)
+        self.fabric.forget(node)
+        self._telemetry.forget(node)
+        self._after()
+
+    def _others(self) -> list[Peer]:
+        return [
+            Peer(member.node_id, member.name)
+            for member in self.core.roster.members.values()
+            if not member.silent
+        ]
+
+    # What the state machine wants.
+
+    def _after(self) -> None:
+        self._carry_out()
+        if not self._flush_due and self._loop is not None:
+            self._flush_due = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_due = False
+        self.core.flush(time.monotonic())
+        self._carry_out()
+
+    def _carry_out(self) -> None:
+        if self._carrying:
+            return  # Whoever is told of a change may append; the loop below goes on with that.
+        self._carrying = True
+        try:
+            session = self.core.session
+            while actions := self.core.out.take():
+                for action in actions:
+                    self._do(action)
+            if self.core.session != session:
+                self._session_since = time.monotonic()
+        finally:
+            self._carrying = False
+
+    def _do(self, action: Action) -> None:
+        match action:
+            case Send():
+                self._say(action.message, action.to)
+            case Broadcast():
+                self._say(action.message, None)
+            case Applied():
+                self._changes.applied(self.core.ledger.state, action.entries)
+                self._advance()
+            case Replaced():
+                self._changes.replaced(self.core.ledger.state)
+                self._advance()
+            case Lost():
+                self.peers.lost(action.node)
+            case Renamed():
+                self._changes.renamed(action.name)
+                for node in self._alive:
+                    self._greet(node)
+            case Said():
+                log.log(logging.INFO if action.level == "info" else logging.WARNING, action.text)
+
+    def _say(self, message: Message, to: NodeId | None) -> None:
+        frame = encode(kind_of(message), dump(message))
+        if to is None:
+            self.fabric.publish("beat" if isinstance(message, Beat) else "all", frame)
+        elif isinstance(message, Beat):
+            self.fabric.nudge(to, frame)
+        else:
+            self.fabric.send(to, frame)
+
+    def _advance(self) -> None:
+        advanced, self._advanced = self._advanced, asyncio.Event()
+        advanced.set()
+
+    # The disk.
+
+    def _save_when_due(self, now: float) -> None:
+        ledger = self.core.ledger
+        durable = (ledger.state.instances, ledger.state.tracing_enabled, ledger.session)
+        waiting = tuple(ledger.waiting)
+        same = (*durable, waiting)
+        if self._file is None or ledger.session is None or not self.core.synced:
+            return
+        if self._saved != same and self._save_at is None:
+            self._saved, self._save_at = same, now + SAVE_DELAY_S
+        if self._save_at is not None and now >= self._save_at and self._saving is None:
+            self._save_at = None
+            self._saving = asyncio.create_task(asyncio.to_thread(self._save))
+            self._saving.add_done_callback(self._after_save)
+
+    def _after_save(self, _task: asyncio.Task[None]) -> None:
+        self._saving = None
+
+    def _save(self) -> None:
+        if self._file is None:
+            return
+        try:
+            self._file.save(self.core.ledger.record())
+        except OSError as error:
+            log.warning("placements cannot be written to %s: %s", self._file.path, error.strerror)

@@ -1,0 +1,124 @@
+"""What must be decided once: asked for on any node, decided by the master, answered.
+
+A command carries an id and may be asked again, also of the next master: what was decided is in
+the journal with its answer, so it is never decided twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+from uuid import uuid4
+
+from skulkd.peers import PeerError, PeerRefused, Peers
+from skulkd.wire.events import Event
+from skulkd.wire.ids import NodeId
+
+METHOD = "cluster.command"
+NOT_MASTER = "not_master"
+NO_MASTER = "no_master"
+ASK_S = 5.0
+"""One attempt; a master that is lost meanwhile ends it sooner."""
+LOOK_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What becomes of a command."""
+
+    events: Sequence[Event]
+    answer: bytes = b"{}"
+    """JSON."""
+
+
+Decide = Callable[[bytes], Decision]
+"""What the master makes of the body of a command, on its own state; at once, without waiting.
+
+Raises `PeerRefused` to refuse; kind, message and data reach whoever sent the command.
+"""
+
+
+class Reigning(Protocol):
+    """What commands need of this node's part in the cluster."""
+
+    def master(self) -> NodeId | None:
+        """Who leads, as far as this node knows and is up to date."""
+        ...
+
+    def decided(self, command: str) -> tuple[int, str] | None:
+        """Index and answer of a command that is in the journal."""
+        ...
+
+    def decide(self, events: Sequence[Event], command: str, answer: str) -> int:
+        """Only on the master: order these events; the index of the last."""
+        ...
+
+    async def wait_for(self, index: int, deadline_s: float) -> None:
+        """Until this node's state is at least as new."""
+        ...
+
+
+class Commands:
+    """Register decisions once; then send."""
+
+    def __init__(self, peers: Peers, cluster: Reigning) -> None:
+        self._peers = peers
+        self._cluster = cluster
+        self._decisions: dict[str, Decide] = {}
+        peers.serve(METHOD, self._answer)
+
+    def register(self, kind: str, decide: Decide) -> None:
+        """On every node, because every node may become master."""
+        self._decisions[kind] = decide
+
+    async def send(self, kind: str, body: bytes, deadline_s: float) -> bytes:
+        """The master's answer, once this node's state shows it. Raises PeerRefused.
+
+        `NO_MASTER` is the kind when nobody decided within the deadline. It may still happen then;
+        a command whose body names what it makes can be sent again without harm.
+        """
+        command = str(uuid4())
+        head = json.dumps({"id": command, "kind": kind}).encode()
+        ends = time.monotonic() + deadline_s
+        while (left := ends - time.monotonic()) > 0:
+            master = self._cluster.master()
+            if master is None:
+                await asyncio.sleep(min(LOOK_S, left))
+                continue
+            try:
+                answer = await self._peers.ask(
+                    master, METHOD, head + b"\n" + body, deadline_s=min(ASK_S, left)
+                )
+            except PeerRefused as refusal:
+                if refusal.kind != NOT_MASTER:
+                    raise
+                await asyncio.sleep(LOOK_S)
+                continue
+            except PeerError:
+                await asyncio.sleep(LOOK_S)
+                continue
+            index, _, text = answer.partition(b"\n")
+            await self._cluster.wait_for(int(index), max(LOOK_S, ends - time.monotonic()))
+            return text
+        message = f"no master answered in {deadline_s:g} s; try again"
+        raise PeerRefused(self._peers.node_id, NO_MASTER, message)
+
+    async def _answer(self, _asker: NodeId, frame: bytes) -> bytes:
+        me = self._peers.node_id
+        if self._cluster.master() != me:
+            raise PeerRefused(me, NOT_MASTER, f"{me} is not the master")
+        head, _, body = frame.partition(b"\n")
+        asked = json.loads(head)
+        command, kind = str(asked["id"]), str(asked["kind"])
+        if (known := self._cluster.decided(command)) is not None:
+            return b"%d\n%s" % (known[0], known[1].encode())
+        decide = self._decisions.get(kind)
+        if decide is None:
+            raise PeerRefused(me, "unknown_command", f"this version knows no command {kind}")
+        decision = decide(body)
+        index = self._cluster.decide(decision.events, command, decision.answer.decode())
+        return b"%d\n%s" % (index, decision.answer)

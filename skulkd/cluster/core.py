@@ -1,0 +1,411 @@
+"""One node's part in agreeing: who is here, who is master, what the state is.
+
+A state machine without I/O: it is told what happened and what time it is (monotonic seconds), and
+leaves actions to be taken. The same code runs in the daemon and in the simulation of the tests.
+
+A node *seeks* until somebody leads, then *follows*; the one that should lead does. Masters that
+meet settle which of them stays (`ruling.py`). A master that gives no sign of life from its event
+loop has lost its followers, whatever its sockets say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from skulkd.cluster.ledger import Ledger
+from skulkd.cluster.messages import (
+    Beat,
+    Bye,
+    Cede,
+    Ceded,
+    Conquer,
+    Entries,
+    Entry,
+    Join,
+    Known,
+    Message,
+    Named,
+    Record,
+    Session,
+    Snapshot,
+    Submit,
+    Waiting,
+)
+from skulkd.cluster.roster import Member, Roster
+from skulkd.cluster.ruling import Rules, Ruling
+from skulkd.cluster.says import Applied, Broadcast, Lost, Outbox, Renamed, Replaced, Said, Send
+from skulkd.wire.events import Event
+from skulkd.wire.ids import EventId, NodeId
+
+SUBMIT_LIMIT = 256
+PENDING_LIMIT = 20_000
+
+Role = Literal["seeking", "following", "leading"]
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Seconds, for a small cluster; a large one takes its time, see `scaled`."""
+
+    beat_s: float = 0.5
+    beat_timeout_s: float = 3.0
+    seek_s: float = 1.0
+    """How long a starting node listens for a master before it wants to be one."""
+    elect_s: float = 0.3
+    stagger_s: float = 0.6
+    """The next best node waits so much longer for the best one to lead."""
+    resend_s: float = 0.4
+    still_s: float = 2.0
+    """A node that was not run for so long must not believe what it remembers."""
+
+    def scaled(self, nodes: int) -> Timing:
+        factor = max(1.0, nodes / 16)
+        beat_s, timeout_s = self.beat_s * factor, self.beat_timeout_s * factor
+        return replace(self, beat_s=beat_s, beat_timeout_s=timeout_s)
+
+
+class Core:
+    """Tell it things; then take what it wants done from `out`."""
+
+    def __init__(
+        self,
+        node_id: NodeId,
+        name: str,
+        rules: Rules,
+        timing: Timing | None = None,
+        record: Record | None = None,
+    ) -> None:
+        self.node_id = node_id
+        self.out = Outbox()
+        self.roster = Roster(node_id, name)
+        self.ledger = Ledger()
+        self.ledger.names[node_id] = name
+        self.role: Role = "seeking"
+        self.session: Session | None = None
+        self.synced = False
+        self.pending: dict[EventId, Event] = {}
+        """Events of this node that are not in the journal yet, oldest first."""
+        self.record = record
+        self.now = 0.0
+        self.ruling: Ruling | None = None
+        self._rules = rules
+        self._timing = timing or Timing()
+        self._clock = record.clock if record else 0
+        self._seek_until = 0.0
+        self._next_beat = 0.0
+        self._next_join = 0.0
+        self._next_submit = 0.0
+        self._dirty = False
+
+    # What the daemon tells it.
+
+    def start(self, now: float, *, alone: bool) -> None:
+        """`alone`: nothing is configured that could answer, so nobody is waited for."""
+        self.now = now
+        self._seek_until = now + (0.0 if alone else self._timing.seek_s)
+        if alone:
+            self._lead()
+
+    def joined(self, now: float, node: NodeId, name: str) -> None:
+        """A node said who it is; again when its name has changed."""
+        self.now = now
+        if self.roster.add(node, name, now):
+            self.out.put(Send(node, self._beat()))
+        self.ledger.names[node] = name
+        if self.ruling is not None:
+            self.ruling.name(node)
+
+    def lost(self, now: float, node: NodeId, why: str) -> None:
+        self._step(now)
+        member = self.roster.remove(node)
+        if member is None:
+            return
+        self.out.put(Said("info", f"{member.name} ({node}) {why}"))
+        self.out.put(Lost(node))
+        if self.ruling is not None:
+            self.ruling.node_lost(node)
+        elif self.session is not None and self.session.master == node:
+            self._seek("the master is gone")
+
+    def receive(self, now: float, sender: NodeId, message: Message) -> None:  # noqa: PLR0912
+        """Messages of nodes that are not in the roster yet are ignored; they come again."""
+        self.now = now
+        member = self.roster.get(sender)
+        if member is None:
+            return
+        self._heard(message)
+        match message:
+            case Beat():
+                self._on_beat(member, message)
+            case Bye():
+                self.lost(now, sender, "left")
+            case Entries():
+                self._on_entries(sender, message)
+            case Snapshot():
+                self._on_snapshot(sender, message)
+            case Waiting():
+                if self._from_master(sender, message.session) and self.synced:
+                    self.ledger.take_waiting(message.placements, message.head)
+            case Known():
+                for event_id in message.event_ids:
+                    self.pending.pop(event_id, None)
+            case Named():
+                if self._from_master(sender, message.session):
+                    self._take_name(message.name)
+            case Conquer():
+                if self.ruling is not None:
+                    self.ruling.cede_to(sender)
+            case Ceded():
+                if self.ruling is not None and self.ruling.ceded(sender, message.head):
+                    self.out.put(Said("info", f"{member.name} is the master of both clusters now"))
+                    self._follow(message.session)
+            case Join() | Submit() | Cede():
+                if self.ruling is not None:
+                    self.ruling.receive(sender, message)
+
+    def append(self, now: float, event: Event) -> None:
+        """An event of this node: applied at once by a master, else sent until it is seen."""
+        self.now = now
+        if self.ruling is not None:
+            self.ruling.append([event])
+            return
+        if len(self.pending) >= PENDING_LIMIT:
+            self.pending.pop(next(iter(self.pending)))
+        self.pending[event.event_id] = event
+        self._dirty = True
+
+    def flush(self, now: float) -> None:
+        """Send what was collected since; called soon after something was told."""
+        self.now = now
+        if self.ruling is not None:
+            self.ruling.flush()
+        elif self._dirty and self.role == "following" and self.synced:
+            self._submit()
+
+    def tick(self, now: float) -> None:
+        """Called several times in a second."""
+        self._step(now)
+        if self.role == "following":
+            self._watch_master()
+        if self.role == "seeking":
+            self._elect()
+        if self.ruling is not None:
+            self.ruling.tick()
+            self.ruling.flush()
+        elif self.role == "following":
+            self._keep_asking()
+        if now >= self._next_beat:
+            self._send_beat()
+
+    # Seeking and following.
+
+    @property
+    def timing(self) -> Timing:
+        return self._timing.scaled(len(self.roster.members) + 1)
+
+    @property
+    def standing(self) -> tuple[int, int]:
+        if self.ledger.session is None and self.record is not None:
+            return self.record.standing
+        return self.ledger.standing
+
+    def _step(self, now: float) -> None:
+        stood_still = self.now and now - self.now > self._timing.still_s
+        self.now = now
+        if stood_still and self.role != "seeking" and self.roster.members:
+            for member in self.roster.members.values():
+                member.beat = None
+            self._seek("this node stood still")
+            self._seek_until = now + self._timing.seek_s
+
+    def _heard(self, message: Message) -> None:
+        session = getattr(message, "session", None)
+        if session is not None:
+            self._clock = max(self._clock, session.clock)
+
+    def _on_beat(self, member: Member, beat: Beat) -> None:
+        came_back = member.hear(beat, self.now)
+        if self.ruling is not None:
+            if came_back:
+                self.ruling.node_back(member.node_id)
+            if beat.leading and beat.session is not None:
+                self.ruling.meet(member.node_id, beat)
+        elif self.role == "seeking" and beat.leading:
+            self._elect()
+        elif self.role == "following" and self.session and member.node_id == self.session.master:
+            self._watch_master()
+            if self.synced and beat.standing[1] > self.ledger.head:
+                self._ask(self._timing.resend_s)
+
+    def _watch_master(self) -> None:
+        session = self.session
+        master = self.roster.get(session.master) if session else None
+        if session is None or master is None:
+            self._seek("the master is gone")
+        elif self.now - master.heard_at > self.timing.beat_timeout_s:
+            master.beat = None
+            self._seek(f"{master.name} gives no sign of life")
+        elif master.beat is not None and master.beat.session != session:
+            if master.beat.leading and master.beat.session is not None:
+                self._follow(master.beat.session)
+            else:
+                self._seek(f"{master.name} leads no longer")
+
+    def _seek(self, why: str) -> None:
+        if self.role != "seeking":
+            self.out.put(Said("info", f"looking for a master: {why}"))
+        self.role, self.session, self.ruling, self.synced = "seeking", None, None, False
+        self._seek_until = self.now + self._timing.elect_s
+        self._send_beat()
+
+    def _elect(self) -> None:
+        fresh_s = self.timing.beat_timeout_s
+        leaders = [
+            (member.beat.reign_s, member.node_id, member.beat.session)
+            for member in self.roster.members.values()
+            if member.beat is not None
+            and member.beat.leading
+            and member.beat.session is not None
+            and self.now - member.heard_at <= fresh_s
+        ]
+        if leaders:
+            session = max(leaders)[2]
+            self._follow(session)
+            return
+        better = sum(
+            (member.beat.standing, member.node_id) > (self.standing, self.node_id)
+            for member in self.roster.members.values()
+            if member.beat is not None and self.now - member.heard_at <= fresh_s
+        )
+        if self.now >= self._seek_until + better * self._timing.stagger_s:
+            self._lead()
+
+    def _lead(self) -> None:
+        self._clock += 1
+        session = Session(self._clock, self.node_id)
+        self.role, self.session, self.synced = "leading", session, True
+        if (name := self.roster.own_free_name()) != self.roster.name:
+            self._take_name(name)
+        self.ruling = Ruling(self, session, self._rules)
+        count = len(self.roster.members) + 1
+        first_and_alone = count == 1 and self.ledger.session is None
+        if not first_and_alone:
+            text = f"this node is the master (session {session.clock}, {count} nodes)"
+            self.out.put(Said("info", text))
+        self.ruling.begin(self.record)
+        self.record = None
+        self.ruling.append(list(self.pending.values()))
+        self.pending.clear()
+        self._send_beat()
+
+    def _follow(self, session: Session) -> None:
+        master = self.roster.get(session.master)
+        if master is None:
+            self._seek("the master is not here")
+            return
+        self.out.put(Said("info", f"following {master.name} (session {session.clock})"))
+        self.role, self.session, self.ruling, self.synced = "following", session, None, False
+        self._clock = max(self._clock, session.clock)
+        self._ask(0.0)
+        self._send_beat()
+
+    # Keeping up with the master.
+
+    def _ask(self, wait_s: float) -> None:
+        """Ask to be brought up to date, at most every so often."""
+        if self.session is None or self.now < self._next_join - self._timing.resend_s + wait_s:
+            return
+        self._next_join = self.now + self._timing.resend_s
+        ledger = self.ledger
+        join = Join(self.session, ledger.session, ledger.head, self._held(), self.record)
+        self.out.put(Send(self.session.master, join))
+
+    def _held(self) -> tuple[Entry, ...]:
+        """What this node has of a dead master's last words and the new one lacks."""
+        before = self.ledger.session
+        master = self.roster.get(self.session.master) if self.session else None
+        if before is None or before == self.session or master is None or master.beat is None:
+            return ()
+        if before.master == self.node_id or self.roster.get(before.master) is not None:
+            return ()
+        bases = [one.head for one in master.beat.ancestors if one.session == before]
+        return (self.ledger.since(bases[0] + 1, SUBMIT_LIMIT) or ()) if bases else ()
+
+    def _from_master(self, sender: NodeId, session: Session) -> bool:
+        return self.role == "following" and session == self.session and sender == session.master
+
+    def _on_entries(self, sender: NodeId, message: Entries) -> None:
+        if not self._from_master(sender, message.session):
+            return
+        if message.sync and not self.synced:
+            self.ledger.continue_in(message.session, message.lineage, message.ancestors)
+            self._in_sync()
+        if not self.synced:
+            return
+        fresh = [entry for entry in message.entries if entry.index > self.ledger.head]
+        if fresh and fresh[0].index == self.ledger.head + 1:
+            self._apply(fresh)
+        if self.ledger.head < message.head:
+            self._ask(0.0 if message.sync and fresh else self._timing.resend_s)
+
+    def _on_snapshot(self, sender: NodeId, message: Snapshot) -> None:
+        if not self._from_master(sender, message.session):
+            return
+        if self.synced and message.state.last_event_applied_idx <= self.ledger.head:
+            return
+        self.ledger.replace(message)
+        for event_id in message.recent:
+            self.pending.pop(event_id, None)
+        self.out.put(Replaced())
+        self._in_sync()
+
+    def _in_sync(self) -> None:
+        self.synced = True
+        self.record = None
+        self._dirty = bool(self.pending)
+        self._next_submit = self.now
+
+    def _apply(self, entries: Iterable[Entry]) -> None:
+        applied = list(entries)
+        for entry in applied:
+            self.ledger.apply(entry)
+            self.pending.pop(entry.event.event_id, None)
+        self.out.put(Applied(tuple(applied)))
+
+    def _keep_asking(self) -> None:
+        if not self.synced and self.now >= self._next_join:
+            self._ask(0.0)
+        elif self.synced and self.pending and self.now >= self._next_submit:
+            self._submit()
+
+    def _submit(self) -> None:
+        self._dirty = False
+        self._next_submit = self.now + self._timing.resend_s
+        if self.session is not None and self.pending:
+            events = tuple(self.pending.values())[:SUBMIT_LIMIT]
+            self.out.put(Send(self.session.master, Submit(self.session, events)))
+
+    # Signs of life.
+
+    def _beat(self) -> Beat:
+        if self.ruling is None:
+            return Beat(self.session, False, self.standing)
+        age = self.now - self.ruling.since
+        return Beat(self.session, True, self.standing, age, self.ledger.ancestors)
+
+    def _send_beat(self) -> None:
+        """A follower tells only its master; whoever leads or seeks tells everybody."""
+        self._next_beat = self.now + self.timing.beat_s * (0.5 if self.role == "seeking" else 1.0)
+        beat = self._beat()
+        if self.role == "following" and self.session is not None:
+            self.out.put(Send(self.session.master, beat))
+        else:
+            self.out.put(Broadcast(beat))
+
+    def _take_name(self, name: str) -> None:
+        if name != self.roster.name:
+            self.roster.name = name
+            self.ledger.names[self.node_id] = name
+            self.out.put(Renamed(name))
