@@ -23,6 +23,7 @@ ENVIRONMENT: Mapping[str, str] = {
     "SKULK_MAX_TOKENS": "runtime.max_output_tokens",
     "SKULK_MAX_OUTPUT_TOKENS": "runtime.max_output_tokens",
     "SKULK_WARMUP_DEADLINE_SECONDS": "runtime.warmup_deadline_seconds",
+    "SKULK_GROUP_CONNECT_DEADLINE_SECONDS": "runtime.group_connect_deadline_seconds",
     "SKULK_TRACING_ENABLED": "tracing.enabled",
     "SKULK_LOGGING_INGEST_URL": "logging.ingest_url",
     "SKULK_LOGGING_EXTERNAL": "logging.enabled",

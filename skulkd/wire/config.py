@@ -310,6 +310,9 @@ class RuntimeSection(ConfigSection):
     warmup_deadline_seconds: float = Field(
         default=300.0, gt=0, le=86_400, description="Longest warm-up before a runner is given up"
     )
+    group_connect_deadline_seconds: float = Field(
+        default=120.0, gt=0, le=86_400, description="Longest time for all ranks to connect"
+    )
 
 
 class LoggingSection(ConfigSection):

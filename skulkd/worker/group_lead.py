@@ -59,7 +59,8 @@ class GroupLead:
         self.attempt = 0
         self.level = Level.REST
         self.cause: str | None = None
-        """Why the last attempt ended, once that is clear."""
+        """Why the last attempt ended, once that is clear, until the next one begins."""
+        self._verdict: str | None = None
 
     # --- what is to be done ---
 
@@ -86,11 +87,18 @@ class GroupLead:
 
     # --- what has happened ---
 
-    def hear(self, report: Report) -> None:
-        """A rank says where it is."""
-        life, number = self._newest.get(report.rank, (report.life, 0))
-        if life == report.life and report.number < number:
-            return  # overtaken on the way
+    def take_verdict(self) -> str | None:
+        """Why an attempt has ended; once for each that did."""
+        verdict, self._verdict = self._verdict, None
+        return verdict
+
+    def hear(self, report: Report, *, asked: bool = False) -> None:
+        """A rank says where it is; `asked` when this answers a question of ours."""
+        life, number = self._newest.get(report.rank, ("", 0))
+        overtaken = life == report.life and report.number < number
+        # What comes unasked may be of a life that is over; an answer never is.
+        if overtaken or (life != report.life and not asked):
+            return
         self._newest[report.rank] = (report.life, report.number)
         self._reports[report.rank] = report
         if report.attempt > self.attempt:
@@ -195,6 +203,7 @@ class GroupLead:
         self.cause = f"{seat.text}: {ending.summary}"
         if ending.words is not None:
             self.cause += f": {ending.words}"
+        self._verdict = self.cause
         if ending.blame is not Blame.LOST:
             self._crashes.record()
         # What only looks like a fault of the machine may have been a wait for another rank.

@@ -57,7 +57,7 @@ class Link:
         body = goal.model_dump_json().encode()
         try:
             answer = await self._peers.ask(self._node, GOAL, body, deadline_s=self._limits.ask_s)
-            self._lead.hear(Report.model_validate_json(answer))
+            self._lead.hear(Report.model_validate_json(answer), asked=True)
         except (PeerGone, PeerRefused) as error:
             self._lead.lose(self._rank, str(error))
         except (PeerError, ValidationError) as error:

@@ -180,7 +180,7 @@ class Groups:
     def _report(self, slot: Slot, seat: GroupSeat) -> None:
         report = seat.report(type(slot.record.status).__name__)
         if seat.lead is not None:
-            seat.lead.hear(report)
+            seat.lead.hear(report, asked=True)
         elif report != self._told.get(slot.runner_id) and slot.runner_id not in self._telling:
             self._told[slot.runner_id] = report
             self._telling.add(slot.runner_id)
@@ -210,11 +210,14 @@ class Groups:
     # --- the leader ---
 
     def _conclude(self, slot: Slot, lead: GroupLead) -> None:
-        """Tell the requests why they have no answer, as soon as that is clear."""
-        if lead.cause is None or not slot.record.book.open:
+        """Tell the state and the requests why it ended, as soon as that is clear."""
+        cause = lead.take_verdict()
+        if cause is None:
             return
+        if slot.job is None:
+            slot.record.set_status(RunnerFailed(error_message=cause))
         model_id = slot.record.identity.shard.model_card.model_id
-        message = f"the ranks of {model_id} ended before it finished ({lead.cause}); ask again"
+        message = f"the ranks of {model_id} ended before it finished ({cause}); ask again"
         slot.desk.close(TaskEnded("Failed", RUNNER_CRASHED, message))
 
     def _lead(self, slot: Slot, seat: GroupSeat, lead: GroupLead) -> None:

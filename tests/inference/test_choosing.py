@@ -125,6 +125,7 @@ def test_settings_of_the_node_are_those_of_its_worker() -> None:
         max_output_tokens=77,
         prefix_cache_mib=2,
         warmup_deadline_seconds=12.5,
+        group_connect_deadline_seconds=7.5,
     )
     options = worker_options(runtime)
     runner = options.runner

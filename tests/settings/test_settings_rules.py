@@ -260,6 +260,7 @@ def test_defaults_are_those_of_the_contract() -> None:
         "runtime.max_output_tokens": 4096,
         "runtime.prefix_cache_mib": 1024,
         "runtime.warmup_deadline_seconds": 300.0,
+        "runtime.group_connect_deadline_seconds": 120.0,
         "logging.enabled": False,
         "logging.ingest_url": "",
         "tracing.enabled": False,

@@ -13,7 +13,7 @@ from skulkd.cluster.replica import Replica
 from skulkd.runner.protocol import GenerationOptions
 from skulkd.wire.cards import ModelCard
 from skulkd.wire.diagnostics import RunnerSupervisorDiagnostics
-from skulkd.wire.events import Event, InstanceCreated, InstanceDeleted
+from skulkd.wire.events import Event, InstanceCreated, InstanceDeleted, RunnerStatusUpdated
 from skulkd.wire.ids import InstanceId, NodeId, RunnerId
 from skulkd.wire.instances import Host, Instance, MlxRingInstance
 from skulkd.wire.machine import MemoryUsage
@@ -150,10 +150,11 @@ class GroupRig:
         )
 
     async def fails(self, words: str) -> str:
-        """The reason in the state of any rank, once it names these words."""
+        """The first reason that names these words; it may have been replaced since."""
 
         def found() -> str | None:
-            for status in self.statuses():
+            for event in self.events:
+                status = event.runner_status if isinstance(event, RunnerStatusUpdated) else None
                 reason = status.error_message if isinstance(status, RunnerFailed) else None
                 if reason is not None and words in reason:
                     return reason

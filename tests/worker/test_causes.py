@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from skulkd.runner.exits import ExitCode
-from skulkd.worker.causes import ended, killed, not_started
+from skulkd.worker.causes import Blame, ended, killed, not_started
 
 
 @pytest.mark.parametrize(
@@ -53,6 +53,21 @@ def test_an_end_has_a_reason_and_a_verdict(
 @pytest.mark.parametrize("code", [code for code in ExitCode if code != ExitCode.CLEAN])
 def test_every_exit_code_of_the_runner_is_named_with_its_number(code: ExitCode) -> None:
     assert f"exitcode={int(code)}" in ended(code, "idle", reported=True).reason
+
+
+@pytest.mark.parametrize(
+    ("code", "blame"),
+    [
+        (-9, Blame.CULPRIT),
+        (ExitCode.CRASHED, Blame.CULPRIT),
+        (ExitCode.EVAL_WEDGE, Blame.WAITED),
+        (ExitCode.CONNECT_DEADLINE, Blame.WAITED),
+        (-14, Blame.WAITED),
+        (ExitCode.GROUP_LOST, Blame.FOLLOWED),
+    ],
+)
+def test_the_rank_where_it_began_is_told_from_those_that_waited(code: int, blame: Blame) -> None:
+    assert ended(code, "decode_stream", reported=True).blame is blame
 
 
 def test_network_trouble_is_not_blamed_on_the_gpu() -> None:

@@ -37,6 +37,14 @@ def sent(task: Task, at: float = 40.0, **facts: Any) -> OpenTask:
         pytest.param(standing(reported=False), 120, "no report within 120 s", id="no report"),
         pytest.param(standing(failed_at=60.0), 65, "did not end", id="failed"),
         pytest.param(standing(sent(REQUEST)), 125, "no progress for 75 s", id="a request"),
+        pytest.param(standing(sent(REQUEST), follows=True), None, None, id="rank 0 tells"),
+        pytest.param(
+            standing(sent(REQUEST, acknowledged=False), follows=True),
+            115,
+            "not acknowledged",
+            id="a rank that does not answer",
+        ),
+        pytest.param(standing(sent(LOAD), follows=True), 365, "no progress", id="a rank loads"),
         pytest.param(
             standing(sent(REQUEST, 90.0)), 165, "no progress", id="sent after a long silence"
         ),

@@ -9,6 +9,7 @@ import pytest
 from skulkd.wire.ids import InstanceId, NodeId, RunnerId, TaskId
 from skulkd.wire.instances import Instance
 from skulkd.wire.runners import (
+    RunnerConnected,
     RunnerFailed,
     RunnerIdle,
     RunnerLoaded,
@@ -19,20 +20,28 @@ from skulkd.wire.runners import (
     RunnerWarmingUp,
 )
 from skulkd.wire.state import State
-from skulkd.wire.tasks import LoadModel, StartWarmup, TaskStatus
+from skulkd.wire.tasks import ConnectToGroup, LoadModel, StartWarmup, TaskStatus
+from skulkd.worker.group_messages import Level
 from skulkd.worker.plan import (
     Action,
     CancelTask,
+    Connect,
+    EndAttempt,
+    Enlist,
     GiveUp,
+    GroupView,
+    Join,
     Load,
     Local,
     LocalRunner,
+    Prepare,
     StartRunner,
     StopRunner,
     WarmUp,
     next_look,
     plan,
 )
+from tests.worker.group_rig import a_group
 from tests.worker.rig import NODE, a_request, an_instance
 
 NOW = 100.0
@@ -161,6 +170,75 @@ def test_one_runner_in_trouble_does_not_hold_up_another() -> None:
         runner_of(other): LocalRunner(other.instance_id, "up", RunnerIdle()),
     }
     assert plan(state, Local(NODE, NOW, runners)) == [Load(runner_of(other))]
+
+
+GROUP = a_group([NODE, NodeId("node-other")])
+RANK_0 = RunnerId("runner-0")
+
+
+def a_rank(
+    stage: Any = "down", status: RunnerStatus | None = None, asked: Any = (), **facts: Any
+) -> LocalRunner:
+    known = {"attempt": 2, "level": Level.REST, "process_attempt": 2, "prepared": True}
+    own = {key: facts.pop(key) for key in ("restart_at", "given_up") if key in facts}
+    view = GroupView(**{"rank": 0, "size": 2, "joined": False, **known, **facts})
+    return LocalRunner(
+        GROUP.instance_id, stage, status or RunnerIdle(), frozenset(asked), group=view, **own
+    )
+
+
+JOINED = {"level": Level.START, "joined": True}
+
+
+@pytest.mark.parametrize(
+    ("rank", "actions"),
+    [
+        pytest.param(None, [Enlist(GROUP, RANK_0)], id="an instance with several ranks"),
+        pytest.param(a_rank(prepared=False), [Prepare(RANK_0)], id="not prepared"),
+        pytest.param(a_rank(prepared=False, busy=True), [], id="preparing"),
+        pytest.param(a_rank(prepared=False, restart_at=NOW + 1), [], id="prepared again later"),
+        pytest.param(a_rank(prepared=False, given_up=True), [], id="cannot take part"),
+        pytest.param(a_rank(), [], id="prepared, and not called"),
+        pytest.param(a_rank(level=Level.JOIN), [Join(RANK_0)], id="called"),
+        pytest.param(a_rank(level=Level.JOIN, joined=True), [], id="waiting for the others"),
+        pytest.param(a_rank(**JOINED), [StartRunner(GROUP, RANK_0)], id="all have joined"),
+        pytest.param(a_rank("starting", **JOINED), [], id="not reported yet"),
+        pytest.param(a_rank("up", **JOINED), [Connect(RANK_0)], id="idle"),
+        pytest.param(a_rank("up", rank=1, **JOINED), [], id="the last waits for the others"),
+        pytest.param(
+            a_rank("up", rank=1, level=Level.CONNECT), [Connect(RANK_0)], id="the last connects"
+        ),
+        pytest.param(a_rank("up", asked=[ConnectToGroup], **JOINED), [], id="told to connect"),
+        pytest.param(a_rank("up", RunnerConnected(), **JOINED), [Load(RANK_0)], id="connected"),
+        pytest.param(a_rank("up", RunnerLoaded(), **JOINED), [], id="others still load"),
+        pytest.param(
+            a_rank("up", RunnerLoaded(), level=Level.WARM), [WarmUp(RANK_0)], id="all are loaded"
+        ),
+        pytest.param(a_rank("up", RunnerReady()), [EndAttempt(RANK_0, None)], id="told to rest"),
+        pytest.param(a_rank("starting"), [EndAttempt(RANK_0, None)], id="told to rest early"),
+        pytest.param(
+            a_rank("up", attempt=3, **JOINED), [EndAttempt(RANK_0, None)], id="of an old attempt"
+        ),
+        pytest.param(
+            a_rank("up", RunnerReady(), level=Level.WARM, leader_lost="it left"),
+            [EndAttempt(RANK_0, "it left")],
+            id="the leader is lost",
+        ),
+        pytest.param(a_rank("stopping", **JOINED), [], id="stopping"),
+    ],
+)
+def test_a_rank_goes_as_far_as_its_leader_says(
+    rank: LocalRunner | None, actions: list[Action]
+) -> None:
+    state = State(instances={GROUP.instance_id: GROUP})
+    runners = {} if rank is None else {RANK_0: rank}
+    assert plan(state, Local(NODE, NOW, runners)) == actions
+
+
+def test_a_rank_that_its_leader_starts_is_not_timed_here() -> None:
+    assert next_look(Local(NODE, NOW, {RANK_0: a_rank()})) is None
+    waiting = a_rank(prepared=False, restart_at=NOW + 3)
+    assert next_look(Local(NODE, NOW, {RANK_0: waiting})) == NOW + 3
 
 
 def test_the_next_look_is_due_when_the_first_restart_is() -> None:

@@ -1,0 +1,119 @@
+"""The last look at the memory before loading, and what becomes of a shortage."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from skulkd.placement.memory import need_of
+from skulkd.wire.base import Memory
+from skulkd.wire.machine import MemoryUsage
+from skulkd.wire.runners import (
+    MEMORY_GUARD,
+    STAGING_FAILED,
+    RunnerFailed,
+    RunnerIdle,
+    RunnerReady,
+    obstacle,
+)
+from skulkd.wire.shards import PipelineShardMetadata, ShardMetadata, TensorShardMetadata
+from skulkd.worker.guard import part_of, shortage
+from tests.worker.group_rig import OPTIONS, group_of, group_ready
+from tests.worker.rig import Shelf, a_card, eventually, stand_in
+
+GIB = 1024**3
+CARD = a_card()
+
+
+def memory(available: int, total: int = 1024 * GIB) -> MemoryUsage:
+    return MemoryUsage(
+        ram_total=Memory.of(total),
+        ram_available=Memory.of(available),
+        swap_total=Memory(),
+        swap_available=Memory(),
+    )
+
+
+def layers(start: int, end: int) -> ShardMetadata:
+    return PipelineShardMetadata(
+        model_card=CARD, device_rank=0, world_size=2, start_layer=start, end_layer=end, n_layers=8
+    )
+
+
+TENSOR = TensorShardMetadata(
+    model_card=CARD, device_rank=0, world_size=4, start_layer=0, end_layer=8, n_layers=8
+)
+
+
+@pytest.mark.parametrize(
+    ("shard", "part"),
+    [(layers(0, 2), Fraction(1, 4)), (layers(0, 8), Fraction(1)), (TENSOR, Fraction(1, 4))],
+)
+def test_a_shard_needs_its_part(shard: ShardMetadata, part: Fraction) -> None:
+    assert part_of(shard) == part
+
+
+def test_only_more_than_the_tolerance_is_a_shortage() -> None:
+    need = need_of(CARD, Fraction(1)).total_bytes
+    assert shortage(layers(0, 8), memory(need)) is None
+    assert shortage(layers(0, 8), memory(need * 10 // 11 + 1)) is None
+    short = shortage(layers(0, 8), memory(need * 10 // 11 - 1024**2))
+    assert short is not None
+    assert short.startswith("memory-guard: skulk/stand-in needs 0.")
+    assert "usable are" in short
+    # Never more than three quarters of the machine, whatever is free.
+    assert shortage(layers(0, 8), memory(GIB, total=need)) is not None
+
+
+@pytest.mark.parametrize(
+    ("status", "found"),
+    [
+        (None, None),
+        (RunnerIdle(), None),
+        (RunnerFailed(), None),
+        (RunnerFailed(error_message="Terminated (signal=9)"), None),
+        (RunnerFailed(error_message="Not started: memory-guard: too big"), MEMORY_GUARD),
+        (RunnerFailed(error_message="Not started: staging-failed: gone. Not"), STAGING_FAILED),
+        (
+            RunnerFailed(error_message="Terminated (exitcode=1): " + "x" * 60 + "memory-guard: "),
+            None,
+        ),
+    ],
+)
+def test_an_obstacle_is_found_in_the_status(status: RunnerFailed | None, found: str | None) -> None:
+    assert obstacle(status) == found
+
+
+async def test_a_rank_without_memory_says_so_and_no_rank_starts(tmp_path: Path) -> None:
+    quick = replace(OPTIONS, patience=replace(OPTIONS.patience, memory_s=0))
+    async with group_of(tmp_path, [stand_in()] * 2, quick, memory=lambda: memory(1)) as rig:
+        rig.place()
+        await eventually(
+            lambda: [obstacle(status) for status in rig.statuses()] == [MEMORY_GUARD] * 2,
+            "both ranks to refuse",
+        )
+        assert not rig.live_pids()
+
+
+async def test_memory_that_is_being_freed_is_waited_for(tmp_path: Path) -> None:
+    readings = [memory(1), memory(1), memory(1)]
+
+    def freed() -> MemoryUsage:
+        return readings.pop() if readings else memory(64 * GIB)
+
+    patient = replace(OPTIONS, patience=replace(OPTIONS.patience, memory_s=3600))
+    async with group_of(tmp_path, [stand_in()] * 2, patient, memory=freed) as rig:
+        await group_ready(rig)
+        assert not readings
+
+
+async def test_a_rank_without_files_says_so(tmp_path: Path) -> None:
+    library = Shelf(paths={}, problems={})
+    async with group_of(tmp_path, [stand_in()] * 2, library=library) as rig:
+        rig.place()
+        reason = await rig.fails("has no files on this node")
+        assert obstacle(RunnerFailed(error_message=reason)) == STAGING_FAILED
+        assert not any(isinstance(status, RunnerReady) for status in rig.statuses())
