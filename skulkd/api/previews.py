@@ -137,7 +137,7 @@ def _row(
 
 def _planned(preview: Preview, found: Plan, cluster: Cluster, state: State) -> PlacementPreview:
     wish = preview.wish
-    fresh = names_for(InstanceId(str(uuid4())), len(found.ranks), state)
+    fresh = names_for(InstanceId(str(uuid4())), found.node_ids, state)
     return PlacementPreview(
         model_id=wish.card.model_id,
         sharding=wish.sharding,

@@ -8,6 +8,7 @@ that has all earlier ones in it; that is what keeps two placements off the same 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import NAMESPACE_OID, uuid5
 
@@ -125,13 +126,18 @@ def planned_instance(
 ) -> Instance:
     """What the planner makes of a wish, named after its id. Raises Refusal."""
     found = plan(wish, cluster)
-    return instance_of(found, cluster.links, names_for(instance_id, len(found.ranks), state))
+    return instance_of(found, cluster.links, names_for(instance_id, found.node_ids, state))
 
 
-def names_for(instance_id: InstanceId, ranks: int, state: State) -> Fresh:
-    """Runner ids and a port that follow from the instance's id and are nobody else's."""
+def names_for(instance_id: InstanceId, nodes: Sequence[NodeId], state: State) -> Fresh:
+    """Runner ids and a port that follow from the instance's id and are nobody else's.
+
+    Both parts of a split cluster may place the same instance anew. Their runners are two, so the
+    end of one must not be taken for the end of the other: the node is a part of the id.
+    """
     runners = tuple(
-        RunnerId(str(uuid5(NAMESPACE_OID, f"{instance_id}/{rank}"))) for rank in range(ranks)
+        RunnerId(str(uuid5(NAMESPACE_OID, f"{instance_id}/{rank}/{node}")))
+        for rank, node in enumerate(nodes)
     )
     taken = RESERVED_PORTS.union(map(_port, state.instances.values()))
     start = int.from_bytes(hashlib.sha256(instance_id.encode()).digest()[:4], "big")

@@ -54,6 +54,17 @@ def test_the_same_order_twice_makes_one_instance() -> None:
     assert (again.events, again.instance) == ((), state.instances[InstanceId("one")])
 
 
+def test_the_same_instance_on_another_node_has_other_runners() -> None:
+    def placed(node: NodeId) -> set[RunnerId]:
+        state = State(topology=Topology(nodes=[node]), node_memory={node: memory_of(16, 16)})
+        order = PlaceOrder(instance_id=InstanceId("one"), card=a_card(4))
+        return set(decide_place(order, state, NO_NEWS).instance.shard_assignments.runner_to_shard)
+
+    # Both parts of a split cluster may place it; the end of one runner is not that of the other.
+    assert placed(A) == placed(A)
+    assert not placed(A) & placed(NodeId("b"))
+
+
 class Clock:
     """Time that passes when it is told to."""
 
