@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +26,14 @@ MARGIN_S = 30.0
 """What the samplers may take besides the sample itself."""
 
 
+@dataclass(frozen=True)
+class Bundle:
+    """Where the evidence is, and which ranks are not in it."""
+
+    path: Path
+    failed: Mapping[str, str]
+
+
 def capture_ranks(
     target: Target,
     group: Group,
@@ -34,7 +43,7 @@ def capture_ranks(
     file: Path | None = None,
     sample_s: float = SAMPLE_S,
     samples: bool = True,
-) -> Path:
+) -> Bundle:
     """A bundle of these ranks, with the timeline beside it; where it was written.
 
     Raises CliError when no rank could be captured; a rank that could not is in the manifest.
@@ -70,7 +79,7 @@ def capture_ranks(
         "failed": failed,
     }
     write_bundle(path, members, about)
-    return path
+    return Bundle(path, failed)
 
 
 def _of_rank(place: str, answer: Document) -> dict[str, bytes]:

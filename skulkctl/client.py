@@ -92,7 +92,8 @@ class Client:
 
         Raises DeadlinePassed when nothing at all arrives for `silence_s`.
         """
-        request = Request(method, path, json.dumps(document).encode())
+        body = None if document is None else json.dumps(document).encode()
+        request = Request(method, path, body)
         answer = self._first_reachable(lambda endpoint: self._open(endpoint, request, silence_s))
         self._tell(answer.head)
         return answer

@@ -149,10 +149,11 @@ class Sink:
                     # Whoever shares the descriptor with us made it non-blocking.
                     select.select((), (self.fd,), ())
         except OSError as error:
-            self.broken = True
+            # Told before it counts as broken, or a stop in between would lose the warning.
             log.warning(
                 "nobody reads the log on %s any more (%s), it is switched off", self.name, error
             )
+            self.broken = True
 
 
 @dataclass(slots=True)

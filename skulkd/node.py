@@ -92,6 +92,7 @@ class Node:
         rooms, sockets = self._rooms, self._start.sockets
         if rooms.settings.started.config.tracing.enabled:
             rooms.journal.append(TracingStateChanged(enabled=True))
+        rooms.observe.start()
         services = build_services(rooms, lifecycle)
         self._handle_signals(lifecycle)
         runner = web.AppRunner(build_app(services), shutdown_timeout=CLOSE_S)
@@ -184,6 +185,7 @@ class Node:
         await self._rooms.store.stop()
         await runner.cleanup()
         self._rooms.monitor.close()
+        await asyncio.to_thread(self._rooms.observe.stop)
         log.info("stopped")
 
     def _next_arguments(self, port: int) -> list[str]:

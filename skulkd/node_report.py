@@ -27,6 +27,8 @@ class Voice:
     publish: Callable[[], None] = lambda: None
     """Called when there is something new to tell."""
     pause_s: Callable[[float], float] = lambda usual_s: usual_s
+    warnings: Callable[[], Sequence[str]] = tuple
+    """What other rooms of this node complain about."""
 
 
 class SelfReport:
@@ -57,7 +59,7 @@ class SelfReport:
             found.disk,
             found.system,
             _named(found.identity, self._voice.name()),
-            found.warnings,
+            (*found.warnings, *self._voice.warnings()),
             tuple(self._voice.links()),
             self._network,
         )

@@ -20,6 +20,8 @@ from skulkd.api.mending import Mending
 from skulkd.api.metrics import Metrics
 from skulkd.api.model_shelf import ModelShelf
 from skulkd.api.node_news import teller
+from skulkd.api.observe_metrics import EventLogCollector
+from skulkd.api.observing import Observing
 from skulkd.api.placing import (
     CREATE,
     DELETE,
@@ -41,6 +43,7 @@ from skulkd.cluster.state_view import StateView
 from skulkd.cluster.telemetry import Telemetry
 from skulkd.machine.collect import MachineMonitor
 from skulkd.node_cluster import build_cluster
+from skulkd.node_observe import build_observe
 from skulkd.node_report import SelfReport, Voice
 from skulkd.node_start import Start, working_directory
 from skulkd.node_store import build_store_room, decide_setup
@@ -78,6 +81,7 @@ class Rooms:
     worker: Worker
     view: StateView
     store: StoreRoom
+    observe: Observing
 
 
 def build_rooms(start: Start, node_id: NodeId) -> Rooms:
@@ -117,9 +121,7 @@ def build_rooms(start: Start, node_id: NodeId) -> Rooms:
         options=worker_options(started.config.runtime),
     )
     journal.on_change(worker.notify)
-    voice = Voice(
-        lambda: identity.name, reach.links, cluster.publish_readings, cluster.readings_pause_s
-    )
+    observe = build_observe(start, events)
     return Rooms(
         settings=settings,
         identity=identity,
@@ -133,11 +135,22 @@ def build_rooms(start: Start, node_id: NodeId) -> Rooms:
         events=events,
         journal=journal,
         monitor=monitor,
-        report=SelfReport(node_id, monitor, telemetry, voice),
+        report=SelfReport(node_id, monitor, telemetry, _voice(identity, reach, cluster, observe)),
         library=library,
         worker=worker,
         view=view,
         store=store,
+        observe=observe,
+    )
+
+
+def _voice(identity: Identity, reach: Reach, cluster: Cluster, observe: Observing) -> Voice:
+    return Voice(
+        lambda: identity.name,
+        reach.links,
+        cluster.publish_readings,
+        cluster.readings_pause_s,
+        observe.warnings,
     )
 
 
@@ -147,6 +160,7 @@ def build_services(rooms: Rooms, lifecycle: Lifecycle) -> Services:
     inference = _inference(rooms)
     places = rooms.settings.started.config.runtime.max_concurrent_requests
     metrics.registry.register(InferenceCollector(inference, places))
+    metrics.registry.register(EventLogCollector(rooms.observe))
     tell = teller(inference.models, rooms.settings)
     placements = Placements(rooms.view, rooms.replica, rooms.journal, rooms.peers, tell)
     _have_the_master_decide(rooms, placements)
@@ -166,6 +180,7 @@ def build_services(rooms: Rooms, lifecycle: Lifecycle) -> Services:
         peers=rooms.peers,
         store=rooms.store,
         reign=rooms.cluster.reign,
+        observe=rooms.observe,
     )
     serve_peers(services)
     serve_storage(rooms.peers, rooms.store.caretaker)

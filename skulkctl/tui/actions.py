@@ -39,7 +39,7 @@ class LiveActions:
         from skulkctl.capturing import capture_ranks
 
         chosen = group.ranks if rank is None else (rank,)
-        return capture_ranks(self._target, group, chosen, self._directory)
+        return capture_ranks(self._target, group, chosen, self._directory).path
 
     def cancel(self, group: Group, task_id: str) -> str:
         from skulkctl.capturing import cancel_everywhere

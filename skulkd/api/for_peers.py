@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from skulkd.api.admin import serve_restart
 from skulkd.api.cancel import serve_cancel
+from skulkd.api.capture import serve_capture
 from skulkd.api.cluster import serve_hello
 from skulkd.api.diagnostics import serve_diagnostics
+from skulkd.api.logs import serve_logs
 from skulkd.api.runner_cancel import serve_runner_cancel
 from skulkd.api.services import Services
 from skulkd.api.task_relay import serve_tasks
@@ -19,5 +21,7 @@ def serve_peers(node: Services) -> None:
     serve_runner_cancel(node)
     serve_diagnostics(node)
     serve_timeline(node)
+    serve_capture(node)
+    serve_logs(node)
     serve_restart(node)
     serve_hello(node)

@@ -13,6 +13,7 @@ from skulkd.api.auth import Policy
 from skulkd.api.inference import Inference
 from skulkd.api.lifecycle import Lifecycle
 from skulkd.api.metrics import Metrics
+from skulkd.api.observing import Observing
 from skulkd.api.placing import Placements
 from skulkd.api.protocol import own_app
 from skulkd.api.running_settings import RunningSettings
@@ -67,6 +68,7 @@ class Services:
     peers: Peers
     store: StoreRoom
     reign: GetReign
+    observe: Observing
 
 
 SERVICES: web.AppKey[Services] = web.AppKey("services", Services)

@@ -13,12 +13,16 @@ GIB = 1024**3
 DISK_FULL_BYTES = 2 * GIB
 DISK_LOW_BYTES = 10 * GIB
 UNREACHABLE_S = 15.0
+EVENT_LOG = "the event log only counts"
 
 
 def node_health(
-    downloads: Iterable[DownloadProgress], disk: DiskUsage | None, silence_s: float
+    downloads: Iterable[DownloadProgress],
+    disk: DiskUsage | None,
+    silence_s: float,
+    warnings: Iterable[str] = (),
 ) -> NodeHealth:
-    """Reasons in a fixed order: downloads, disk, silence. Without a disk reading, none for it."""
+    """Reasons in a fixed order: downloads, disk, event log, silence. What was not read is none."""
     judged: list[tuple[HealthLevel, HealthReason]] = [
         ("error", _failed_download(entry))
         for entry in downloads
@@ -26,6 +30,7 @@ def node_health(
     ]
     if disk is not None:
         judged += _disk_reasons(disk)
+    judged += [("warn", _degraded(text)) for text in warnings if text.startswith(EVENT_LOG)]
     if silence_s > UNREACHABLE_S:
         judged.append(("warn", _silent(silence_s)))
     levels = {level for level, _ in judged}
@@ -65,6 +70,14 @@ def _disk_reasons(disk: DiskUsage) -> list[tuple[HealthLevel, HealthReason]]:
         remediation="Free space on this node or lower staging_keep_recent_gb.",
     )
     return [("warn", reason)]
+
+
+def _degraded(warning: str) -> HealthReason:
+    return HealthReason(
+        code="disk_low",  # the contract knows no other name for it
+        message=warning,
+        remediation="Free space on this node; events are written again by themselves then.",
+    )
 
 
 def _silent(silence_s: float) -> HealthReason:

@@ -48,7 +48,10 @@ def merge(state: State, readings: Mapping[NodeId, Readings], now: datetime) -> S
             "topology": with_links(graph, {n: r.links for n, r in known.items()}),
             "node_health": {
                 node: node_health(
-                    state.downloads.get(node, ()), disks.get(node), silence_seconds(seen, now)
+                    state.downloads.get(node, ()),
+                    disks.get(node),
+                    silence_seconds(seen, now),
+                    known[node].warnings if node in known else (),
                 )
                 for node, seen in last_seen.items()
             },

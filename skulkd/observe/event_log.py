@@ -6,7 +6,7 @@ Knows nothing of what the events mean.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from skulkd.wire.events import Event
 
@@ -19,6 +19,8 @@ class EventLog:
     def __init__(self, capacity: int = CAPACITY) -> None:
         self._events: deque[Event] = deque(maxlen=capacity)
         self._appended = 0
+        self.sink: Callable[[int, Event], None] | None = None
+        """Told of every event and its position; it must not wait."""
 
     def __len__(self) -> int:
         """How many events were appended, also those no longer kept."""
@@ -33,6 +35,8 @@ class EventLog:
         """Its position."""
         self._events.append(event)
         self._appended += 1
+        if self.sink is not None:
+            self.sink(self._appended - 1, event)
         return self._appended - 1
 
     def restart(self, index: int) -> None:

@@ -328,6 +328,25 @@ class TracingSection(ConfigSection):
     )
 
 
+class EventLogSection(ConfigSection):
+    """The event log on disk. Ours; the sizes are the reference's."""
+
+    enabled: bool = Field(default=True, description="Keep events on disk, not only in memory")
+    ring_mib: int = Field(
+        default=256, ge=1, le=2**20, description="Size at which old events are dropped, in MiB"
+    )
+    keep_events: int = Field(
+        default=20_000, ge=1, le=10_000_000, description="Newest events that are kept then"
+    )
+    archives: int = Field(default=5, ge=0, le=1000, description="Logs of earlier starts to keep")
+    archives_mib: int = Field(
+        default=1024, ge=0, le=2**20, description="Most that archives may take, in MiB"
+    )
+    floor_mib: int = Field(
+        default=2048, ge=0, le=2**20, description="Free space below which events are only counted"
+    )
+
+
 class TailscaleSection(ConfigSection):
     enabled: bool = Field(default=True, description="Find peers over Tailscale")
     bootstrap_peers: list[FilledText] = Field(default=[], description="Peers to call at start")
@@ -348,6 +367,7 @@ class SkulkConfig(ConfigSection):
     runtime: Annotated[RuntimeSection, BeforeValidator(_null_is_empty)] = RuntimeSection()
     logging: Annotated[LoggingSection, BeforeValidator(_null_is_empty)] = LoggingSection()
     tracing: Annotated[TracingSection, BeforeValidator(_null_is_empty)] = TracingSection()
+    event_log: Annotated[EventLogSection, BeforeValidator(_null_is_empty)] = EventLogSection()
     connectivity: ConnectivitySection | None = None
     hf_token: Secret | None = Field(
         default=None, repr=False, description="Hugging Face access token"

@@ -19,6 +19,7 @@ from skulkd.api.lifecycle import Lifecycle
 from skulkd.api.metrics import Metrics
 from skulkd.api.model_shelf import ModelShelf
 from skulkd.api.node_news import teller
+from skulkd.api.observing import build_observing
 from skulkd.api.placing import Placements
 from skulkd.api.protocol import protocol_factory
 from skulkd.api.routes import RouteTable
@@ -32,12 +33,14 @@ from skulkd.cluster.replica import Replica
 from skulkd.cluster.state_view import StateView
 from skulkd.cluster.telemetry import Telemetry
 from skulkd.machine.collect import MachineMonitor
+from skulkd.machine.redact import redact_text
 from skulkd.observe.event_log import EventLog
 from skulkd.peers import Peers
 from skulkd.settings.paths import find_paths
 from skulkd.store.library import ModelLibrary
 from skulkd.store.room import Surroundings, build_store
 from skulkd.store.setup import store_setup
+from skulkd.wire.config import EventLogSection
 from skulkd.wire.events import NodeDownloadProgress
 from skulkd.wire.ids import NodeId
 from skulkd.worker.worker import Around
@@ -101,6 +104,9 @@ def some_services(
         peers=peers,
         store=build_store(setup, library, around),
         reign=lone_reign(peers.node_id),
+        observe=build_observing(
+            settings.sources.paths, EventLogSection(enabled=False), events, redact_text
+        ),
     )
     serve_peers(node)
     serve_storage(peers, node.store.caretaker)

@@ -1,0 +1,137 @@
+"""`skulkctl events`: what happened in the cluster, as it was ordered."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from skulkctl.command import new_app
+from skulkctl.errors import UsageMistake
+from skulkctl.exits import ExitCode
+from skulkctl.invocation import Invocation
+from skulkctl.options import FORMAT, REACH, verb
+from skulkctl.stdout import write_now
+
+if TYPE_CHECKING:
+    from skulkctl.views.read import Document
+
+app = new_app()
+
+EXAMPLES = """
+  skulkctl events                                      all that the node still has
+  skulkctl events --follow
+  skulkctl events --since 10m --kind TaskFailed,InstanceDeleted
+  skulkctl events -o jsonl | jq -r .kind | sort | uniq -c
+"""
+
+_SILENCE_S = 24 * 3600.0
+
+
+@verb(app, "events", REACH, FORMAT, examples=EXAMPLES)
+def events(
+    call: Invocation,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on with what happens from now on.")
+    ] = False,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--since", metavar="TIME", help="An age as 10m, or a time as 2026-05-04T14:00Z."
+        ),
+    ] = None,
+    kind: Annotated[
+        str | None, typer.Option("--kind", metavar="A,B", help="Only events of these kinds.")
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", metavar="N", min=1, help="End after so many.")
+    ] = None,
+) -> int:
+    """Print the events of this session: position, time, kind and what they say.
+
+    A node whose event log only counts, for lack of disk space, still shows what it has in memory.
+    """
+    query = {"follow": "true"} if follow else {}
+    if since is not None:
+        query["since"] = str(_moment(since, datetime.now(UTC)))
+    if kind:
+        query["kind"] = kind
+    if limit is not None:
+        query["limit"] = str(limit)
+    for event in _stream(call, query, follow):
+        if not write_now(_line(call, event)):
+            break
+    return ExitCode.DONE
+
+
+def _moment(typed: str, now: datetime) -> float:
+    from skulkctl.units import parse_duration, parse_time
+
+    moment = parse_time(typed) if "-" in typed else None
+    if moment is not None:
+        return moment.timestamp()
+    try:
+        return (now - timedelta(seconds=parse_duration(typed))).timestamp()
+    except ValueError:
+        why = "write an age as 10m, or a time as 2026-05-04T14:00Z"
+        raise UsageMistake(f"--since: {typed!r} is no time", why) from None
+
+
+def _stream(call: Invocation, query: dict[str, str], follow: bool) -> Iterator[Document]:
+    from urllib.parse import urlencode
+
+    from skulkctl.answers import error_of, is_missing_route
+    from skulkctl.views.read import mapping
+
+    path = f"/v1/events?{urlencode(query)}"
+    answer = call.client.open("GET", path, None, _SILENCE_S if follow else call.timeout_s(60.0))
+    try:
+        if is_missing_route(answer.head):
+            yield from _stock(call, query)
+            return
+        if not answer.head.ok:
+            raise error_of(answer.whole())
+        rest = b""
+        for piece in answer.pieces():
+            *lines, rest = (rest + piece).split(b"\n")
+            yield from (mapping(json.loads(line)) for line in lines if line)
+    finally:
+        answer.close()
+
+
+def _stock(call: Invocation, query: dict[str, str]) -> Iterator[Document]:
+    """A stock node gives one array, without positions and times."""
+    from skulkctl.views.read import tagged
+
+    kinds = {one for one in query.get("kind", "").split(",") if one}
+    if "since" in query or "follow" in query:
+        call.talk.warning("this server cannot do --since and --follow; all it has is shown")
+    whole = call.client.get("/events")
+    for index, event in enumerate(whole if isinstance(whole, list) else []):
+        kind, _ = tagged(event)
+        if not kinds or kind in kinds:
+            yield {"index": index, "at": None, "kind": kind, "event": event}
+
+
+def _line(call: Invocation, event: Document) -> str:
+    from skulkctl.output import to_json
+    from skulkctl.screen import printable
+    from skulkctl.views.read import mapping, text
+
+    if call.format in ("json", "jsonl", "yaml"):
+        return to_json(event, indent=None)
+    kind = text(event, "kind") or "?"
+    if call.format == "name":
+        return f"{kind}\n"
+    at = (text(event, "at") or "-")[:23]
+    body = mapping(event, "event", kind)
+    told = " ".join(f"{key}={_value(value)}" for key, value in body.items() if key != "event_id")
+    room = None if call.format == "wide" else 160
+    return printable(f"{event.get('index'):>7}  {at:<23}  {kind:<22} {told}"[:room].rstrip()) + "\n"
+
+
+def _value(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

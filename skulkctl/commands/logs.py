@@ -1,0 +1,119 @@
+"""`skulkctl logs`: the last lines of a daemon or a runner, asked over the API."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from skulkctl.command import new_app
+from skulkctl.errors import CliError, NotFound, RouteMissing
+from skulkctl.exits import ExitCode
+from skulkctl.invocation import Invocation
+from skulkctl.options import FORMAT, REACH, verb
+from skulkctl.stdout import write_now
+
+if TYPE_CHECKING:
+    from skulkctl.views.read import Document
+
+app = new_app()
+
+EXAMPLES = """
+  skulkctl logs                            the node that answers
+  skulkctl logs kite2 --lines 50
+  skulkctl logs kite2 --runner 91aa --follow
+"""
+
+_EVERY_S = 1.0
+
+
+@verb(app, "logs", REACH, FORMAT, examples=EXAMPLES)
+def logs(
+    call: Invocation,
+    node: Annotated[
+        str | None,
+        typer.Argument(metavar="NODE", help="Name, id, or a prefix of either."),
+    ] = None,
+    runner: Annotated[
+        str | None,
+        typer.Option("--runner", metavar="ID", help="What this runner's process printed."),
+    ] = None,
+    lines: Annotated[
+        int, typer.Option("--lines", "-n", metavar="N", min=1, max=5000, help="How many.")
+    ] = 200,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on with what is printed from now on.")
+    ] = False,
+) -> int:
+    """Print the last log lines of a node's daemon, or of one of its runners.
+
+    The daemon keeps its newest 5000 lines; secrets are hidden. With -o json or jsonl each line is
+    an object. Ctrl-C ends --follow.
+    """
+    place, runner_id = _place(call, node, runner)
+    query = {"lines": str(lines), **({"runner_id": runner_id} if runner_id else {})}
+    answer = _ask(call, place, query)
+    if not _show(call, answer) or not follow:
+        return ExitCode.DONE
+    while True:
+        time.sleep(_EVERY_S)
+        answer = _ask(call, place, {**query, "lines": "5000", "after": str(answer["cursor"])})
+        if answer.get("lost"):
+            call.talk.warning(f"{answer['lost']} lines were lost in between")
+        if not _show(call, answer):
+            return ExitCode.DONE
+
+
+def _place(call: Invocation, node: str | None, runner: str | None) -> tuple[str, str | None]:
+    """The path to ask, and the runner's whole id."""
+    from skulkctl.client import path_segment
+    from skulkctl.fetch import fetch_state
+    from skulkctl.tui.feed import PATH
+    from skulkctl.views.nodes import find_node
+    from skulkctl.views.read import sequence, text
+
+    node_id = None
+    if node is not None:
+        node_id = str(find_node(fetch_state(call.client).nodes(), node)["id"])
+    if runner is not None:
+        known = [
+            (text(one, "nodeId") or "", text(one, "runnerId") or "")
+            for one in sequence(call.client.get(PATH), "runners")
+        ]
+        found = [one for one in known if one[1].startswith(runner) and node_id in (None, one[0])]
+        if len(found) == 1:
+            node_id, runner = found[0]
+        elif found:
+            raise NotFound(f"several runners begin with {runner}", *(one for _, one in found))
+        # A runner that has ended may still have a log; its whole id is needed then.
+    base = "node" if node_id is None else f"cluster/{path_segment(node_id)}"
+    return f"/v1/diagnostics/{base}/logs", runner
+
+
+def _ask(call: Invocation, path: str, query: dict[str, str]) -> Document:
+    from skulkctl.views.read import mapping
+
+    try:
+        return mapping(call.client.get(path, **query))
+    except RouteMissing as error:
+        raise CliError(
+            "this server does not give its log", "a stock node logs to its own stderr only"
+        ) from error
+
+
+def _show(call: Invocation, answer: Document) -> bool:
+    """Print the lines; False when nobody reads them any more."""
+    from skulkctl.output import to_json
+    from skulkctl.screen import harmless
+    from skulkctl.views.read import sequence, text
+
+    told = []
+    for one in sequence(answer, "lines"):
+        if call.format in ("json", "jsonl", "yaml"):
+            told.append(to_json(one, indent=None))
+            continue
+        at, level = text(one, "at"), text(one, "level")
+        head = f"{at[:23]}Z {level:<8} " if at and level else ""
+        told.append(f"{head}{harmless(text(one, 'text') or '')}\n")
+    return write_now("".join(told)) if told else True

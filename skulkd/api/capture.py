@@ -1,0 +1,145 @@
+"""`POST /v1/diagnostics/…/capture`: everything about a runner that is stuck, before it is touched.
+
+Changes nothing. What it cannot get is a sample with a reason, never a failure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+
+from aiohttp import web
+
+from skulkd.api.diagnostics import diagnose
+from skulkd.api.errors import ApiError
+from skulkd.api.peer_calls import answer_peers, ask_node
+from skulkd.api.routes import RouteTable
+from skulkd.api.services import Services, services
+from skulkd.api.streams import send
+from skulkd.log import hide_values
+from skulkd.machine.redact import redact_text
+from skulkd.observe.samplers import Redact, Subject, longest_s, take_samples
+from skulkd.wire.base import format_offset
+from skulkd.wire.diagnostics import (
+    DiagnosticCaptureRequest,
+    DiagnosticCaptureResponse,
+    RunnerSupervisorDiagnostics,
+)
+from skulkd.wire.ids import NodeId
+from skulkd.worker.log_files import log_path
+
+routes = RouteTable("diagnostics")
+METHOD = "observe.capture"
+MARGIN_S = 10.0
+
+
+@routes.post(
+    "/v1/diagnostics/node/capture",
+    summary="Evidence of this node, or of one of its runners",
+    body=DiagnosticCaptureRequest,
+    answer=DiagnosticCaptureResponse,
+    errors=(404,),
+)
+async def post_node_capture(
+    request: web.Request, body: DiagnosticCaptureRequest
+) -> web.StreamResponse:
+    found = await capture(services(request), body)
+    return await send(request, found.model_dump_json().encode())
+
+
+@routes.post(
+    "/v1/diagnostics/cluster/{node_id}/capture",
+    summary="Evidence of the named node, or of one of its runners",
+    body=DiagnosticCaptureRequest,
+    answer=DiagnosticCaptureResponse,
+    errors=(404, 502),
+)
+async def post_cluster_capture(
+    request: web.Request, body: DiagnosticCaptureRequest
+) -> web.StreamResponse:
+    asked = request.match_info["node_id"]
+    answer = await ask_node(
+        services(request).peers,
+        NodeId(asked),
+        METHOD,
+        body.model_dump_json().encode(),
+        deadline_s=longest_s(body.sample_duration_seconds) + MARGIN_S,
+        unknown=f"Node not reachable: {asked[:200]}",
+    )
+    return await send(request, answer)
+
+
+def serve_capture(node: Services) -> None:
+    """Let other nodes ask for evidence of this one."""
+
+    async def answer(body: bytes) -> bytes:
+        order = DiagnosticCaptureRequest.model_validate_json(body, extra="ignore")
+        return (await capture(node, order)).model_dump_json().encode()
+
+    answer_peers(node.peers, METHOD, answer)
+
+
+async def capture(node: Services, order: DiagnosticCaptureRequest) -> DiagnosticCaptureResponse:
+    """The bundle of this node; with an id also the samples of that runner. Raises ApiError."""
+    runner = _find(node, order)
+    bundle = await diagnose(node)
+    samples, warnings = [], []
+    if runner is not None and order.include_process_samples:
+        subject = _subject(node, runner, order)
+        if subject is None:
+            warnings.append("no process samples: the runner has no known pid")
+        else:
+            samples = await asyncio.to_thread(take_samples, subject)
+            if not runner.process_alive:
+                warnings.append(f"the process {runner.pid} is no longer alive")
+    if runner is not None and runner.last_mlx_memory is None:
+        warnings.append("the runner has not reported its MLX memory yet")
+    return DiagnosticCaptureResponse(
+        generated_at=format_offset(datetime.now(UTC)),
+        node_id=node.identity.node_id,
+        node_diagnostics=bundle,
+        runner=runner,
+        flight_recorder=[] if runner is None else runner.flight_recorder,
+        mlx_memory=None if runner is None else runner.last_mlx_memory,
+        process_samples=samples,
+        warnings=warnings,
+    )
+
+
+def _find(node: Services, order: DiagnosticCaptureRequest) -> RunnerSupervisorDiagnostics | None:
+    """The runner that both ids mean; None when neither is given."""
+    if order.runner_id is None and order.task_id is None:
+        return None
+    for record in node.inference.worker.diagnostics():
+        by_runner = order.runner_id in (None, record.runner_id)
+        if by_runner and (order.task_id is None or order.task_id in _tasks(record)):
+            return record
+    asked = [f"runner {order.runner_id[:200]}"] if order.runner_id else []
+    asked += [f"task {order.task_id[:200]}"] if order.task_id else []
+    raise ApiError(404, f"Not found on this node: {' with '.join(asked)}")
+
+
+def _tasks(record: RunnerSupervisorDiagnostics) -> set[str]:
+    open_tasks = {task.task_id for task in record.in_progress_tasks}
+    known = {*open_tasks, *record.pending_task_ids, *record.cancelled_task_ids}
+    return known | ({record.active_task_id} if record.active_task_id else set())
+
+
+def _subject(
+    node: Services, runner: RunnerSupervisorDiagnostics, order: DiagnosticCaptureRequest
+) -> Subject | None:
+    if runner.pid is None:
+        return None
+    directory = node.settings.sources.paths.log_file.parent
+    return Subject(
+        pid=runner.pid,
+        duration_s=order.sample_duration_seconds,
+        log_file=log_path(directory, runner.runner_id),
+        redact=redactor(node),
+    )
+
+
+def redactor(node: Services) -> Redact:
+    """Hides what looks like a secret, and the secrets of this node wherever they stand."""
+    config = node.settings.started.config
+    return hide_values(redact_text, [node.access.policy.secret, config.hf_token or ""])

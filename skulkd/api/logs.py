@@ -1,0 +1,121 @@
+"""`GET /v1/diagnostics/…/logs`: the last lines of a daemon or of one of its runners.
+
+Bounded in lines and bytes. Whoever may ask for diagnostics may ask for these; secrets are
+hidden before a line is kept or sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from aiohttp import web
+
+from skulkd.api.capture import redactor
+from skulkd.api.errors import ApiError
+from skulkd.api.peer_calls import answer_peers, ask_node
+from skulkd.api.routes import RouteTable
+from skulkd.api.services import Services, services
+from skulkd.api.streams import send
+from skulkd.observe.samplers import last_lines
+from skulkd.wire.ids import NodeId, RunnerId
+from skulkd.wire.logs import LogLine, LogLines, LogQuery
+from skulkd.worker.log_files import log_path
+
+routes = RouteTable("diagnostics")
+METHOD = "observe.logs"
+DEADLINE_S = 5.0
+_READ_BYTES = 512 * 1024
+
+
+@routes.get(
+    "/v1/diagnostics/node/logs",
+    summary="Last log lines of this node, or of one of its runners",
+    query=LogQuery,
+    answer=LogLines,
+    errors=(404,),
+)
+async def get_node_logs(request: web.Request, query: LogQuery) -> web.StreamResponse:
+    found = await read_logs(services(request), query)
+    return await send(request, found.model_dump_json().encode())
+
+
+@routes.get(
+    "/v1/diagnostics/cluster/{node_id}/logs",
+    summary="Last log lines of the named node, or of one of its runners",
+    query=LogQuery,
+    answer=LogLines,
+    errors=(404, 502),
+)
+async def get_cluster_logs(request: web.Request, query: LogQuery) -> web.StreamResponse:
+    asked = request.match_info["node_id"]
+    answer = await ask_node(
+        services(request).peers,
+        NodeId(asked),
+        METHOD,
+        query.model_dump_json().encode(),
+        deadline_s=DEADLINE_S,
+        unknown=f"Node not reachable: {asked[:200]}",
+    )
+    return await send(request, answer)
+
+
+def serve_logs(node: Services) -> None:
+    """Let other nodes ask for the log of this one."""
+
+    async def answer(body: bytes) -> bytes:
+        query = LogQuery.model_validate_json(body)
+        return (await read_logs(node, query)).model_dump_json().encode()
+
+    answer_peers(node.peers, METHOD, answer)
+
+
+async def read_logs(node: Services, query: LogQuery) -> LogLines:
+    """Raises ApiError when the runner has printed nothing here."""
+    if query.runner_id is None:
+        return _own_lines(node, query)
+    directory = node.settings.sources.paths.log_file.parent
+    file = log_path(directory, query.runner_id)
+    try:
+        return await asyncio.to_thread(_runner_lines, node, file, query.runner_id, query)
+    except OSError as error:
+        what = f"No log of runner {query.runner_id[:200]}: {error.strerror}"
+        raise ApiError(404, what) from error
+
+
+def _own_lines(node: Services, query: LogQuery) -> LogLines:
+    ring = node.observe.log
+    lost = 0
+    if query.after is None:
+        kept = ring.last(query.lines)
+    else:
+        kept, lost = ring.after(query.after, query.lines)
+    return LogLines(
+        node_id=node.identity.node_id,
+        lines=[LogLine(at=one.at, level=one.level, text=one.text) for one in kept],
+        cursor=kept[-1].number + 1 if kept else max(ring.written, query.after or 0),
+        lost=lost,
+    )
+
+
+def _runner_lines(node: Services, file: Path, runner_id: RunnerId, query: LogQuery) -> LogLines:
+    """The cursor is a position in the file; a file that was rotated is read from its start."""
+    size = file.stat().st_size
+    redact = redactor(node)
+    if query.after is None:
+        texts, cursor = last_lines(file, query.lines, _READ_BYTES), size
+    else:
+        start = query.after if query.after <= size else 0
+        with file.open("rb") as source:
+            source.seek(start)
+            raw = source.read(_READ_BYTES)
+        # Only whole lines; the rest of the last one comes with the next question.
+        whole = raw[: raw.rfind(b"\n") + 1].splitlines(keepends=True)[: query.lines]
+        texts = [one.decode("utf-8", "replace").rstrip("\n") for one in whole]
+        cursor = start + sum(map(len, whole))
+    return LogLines(
+        node_id=node.identity.node_id,
+        runner_id=runner_id,
+        lines=[LogLine(text=redact(one)) for one in texts],
+        cursor=cursor,
+    )

@@ -1,0 +1,39 @@
+"""Figures of the event log for `/metrics`, looked up when somebody scrapes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from skulkd.api.observing import Observing
+
+
+class EventLogCollector(Collector):
+    """Nothing when events are kept in memory only."""
+
+    def __init__(self, observe: Observing) -> None:
+        self._observe = observe
+
+    def collect(self) -> Iterator[Metric]:
+        writer = self._observe.event_writer
+        if writer is None:
+            return
+        status = writer.status
+        yield GaugeMetricFamily(
+            "skulk_event_log_bytes",
+            "Size of the event log and its archives",
+            status.active_bytes + status.archive_bytes,
+        )
+        yield GaugeMetricFamily(
+            "skulk_event_log_counting_only",
+            "1 while events are only counted, for lack of space",
+            float(status.counting_only),
+        )
+        yield CounterMetricFamily(
+            "skulk_events_written", "Events written to the log", status.written
+        )
+        yield CounterMetricFamily(
+            "skulk_events_not_written", "Events counted only", status.counted + writer.lost
+        )

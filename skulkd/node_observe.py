@@ -1,0 +1,21 @@
+"""The observe room of a node: built from its settings, with the node's own secrets hidden."""
+
+from __future__ import annotations
+
+from skulkd.api.observing import Observing, build_observing
+from skulkd.log import hide_values
+from skulkd.machine.redact import redact_text
+from skulkd.node_start import Start
+from skulkd.observe.event_log import EventLog
+
+
+def build_observe(start: Start, events: EventLog) -> Observing:
+    """Connected to the event log; nothing runs yet."""
+    started = start.settings.started
+    secrets = [start.secret.value, started.config.hf_token or ""]
+    return build_observing(
+        start.settings.sources.paths,
+        started.config.event_log,
+        events,
+        hide_values(redact_text, secrets),
+    )
