@@ -11,12 +11,16 @@ from skulkctl.views.instances import INSTANCES
 from skulkctl.views.models import MODELS
 from skulkctl.views.nodes import NODES
 from skulkctl.views.previews import PREVIEWS
+from skulkctl.views.storage import STORAGE
+from skulkctl.views.store import STORE
 
 RESOURCES: dict[str, Resource] = {
     "nodes": NODES,
     "instances": INSTANCES,
     "models": MODELS,
     "preview": PREVIEWS,
+    "storage": STORAGE,
+    "store": STORE,
     "doctor": CHECKS,
     "config show": SETTINGS,
     "config validate": PROBLEMS,

@@ -42,6 +42,11 @@ COMMANDS: Mapping[str, Entry] = {
     "probe": Entry("skulkctl.commands.probe", "Check that a placed model answers."),
     "cancel": Entry("skulkctl.commands.cancel", "End a request that is being answered."),
     "model": Entry("skulkctl.commands.model", "Bring models to this machine, and their cards."),
+    "storage": Entry("skulkctl.commands.storage", "Show staged models and the disks of nodes."),
+    "purge-staging": Entry(
+        "skulkctl.commands.purge_staging", "Delete staged copies that nobody uses."
+    ),
+    "store": Entry("skulkctl.commands.store", "List the models of the shared store."),
     "doctor": Entry("skulkctl.commands.doctor", "Run the health checklist."),
     "diagnose": Entry("skulkctl.commands.diagnose", "Show all that one node knows about itself."),
     "capture": Entry("skulkctl.commands.capture", "Write evidence of a placement into one file."),

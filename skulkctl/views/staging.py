@@ -35,6 +35,25 @@ def staging_of(state: object, node_id: str, model_id: str | None) -> dict[str, o
     return None
 
 
+def transfers_to(state: object, node_id: str) -> list[dict[str, object]]:
+    """Models on their way to a node: bytes, rate, time left, and all of it as a text."""
+    found = []
+    for tag, fields in _entries(state, node_id):
+        if tag == "DownloadOngoing":
+            staging = _staging(tag, fields)
+            found.append({"modelId": _model_of(fields), **staging, "text": _moving_text(staging)})
+    return found
+
+
+def _moving_text(staging: Document) -> str:
+    done, total = integer(staging, "doneBytes") or 0, integer(staging, "totalBytes") or 0
+    rate, left_s = number(staging, "bytesPerSecond"), number(staging, "secondsLeft")
+    parts = [f"staging {100 * done // total}% of {size(total)}" if total else "staging"]
+    parts += [f"{size(int(rate))}/s"] if rate else []
+    parts += [f"{age_text(left_s)} left"] if left_s else []
+    return ", ".join(parts)
+
+
 def nodes_with(state: object, model_id: str) -> list[str]:
     """Names of the nodes that have the whole model on disk."""
     return sorted(
