@@ -49,7 +49,9 @@ def live_daemon(
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("SKULK_")}
         daemon_env = inherited | {"SKULK_HOME": str(home)} | dict(env or {})
         if config:
-            (home / "skulk.yaml").write_text(config, encoding="utf-8")
+            file = home / "skulk.yaml"
+            file.write_text(config, encoding="utf-8")
+            file.chmod(0o600)  # there may be a secret in it
         started = time.monotonic()
         process = subprocess.Popen(
             [sys.executable, "-m", "skulkd", "run", "--listen", "127.0.0.1:0", "--name", name],

@@ -37,7 +37,6 @@ from skulkd.placement.orders import (
 )
 from skulkd.placement.promises import TeardownCredits
 from skulkd.placement.refusals import Refusal
-from skulkd.placement.repairs import replanned
 from skulkd.wire.cards import ModelCard
 from skulkd.wire.ids import NodeId
 from skulkd.wire.instances import Instance
@@ -150,13 +149,6 @@ class Placements:
     async def repair(self, instance: Instance) -> Instance:
         """Move an instance that has failed where it is. Raises Refusal."""
         return await self._ordered(REPAIR, DeleteOrder(instance_id=instance.instance_id))
-
-    def replan(self, instance: Instance) -> Instance | str:
-        """The same instance on nodes that are here, or the reason why it fits nowhere."""
-        try:
-            return replanned(instance, self.state(), self.around())
-        except Refusal as refusal:
-            return str(refusal)
 
     def decide(self, kind: str, body: bytes) -> Decided:
         """What the master makes of an order, on its own state. Raises Refusal."""

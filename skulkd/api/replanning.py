@@ -11,13 +11,11 @@ import logging
 import time
 
 from skulkd.api.placing import Placements
-from skulkd.placement.candidates import cluster_of
-from skulkd.placement.orders import NodeNews, planned_instance, with_news
+from skulkd.placement.orders import NodeNews, with_news
 from skulkd.placement.refusals import Refusal
-from skulkd.placement.wish import Wish
+from skulkd.placement.repairs import replanned
 from skulkd.wire.ids import ModelId, NodeId
-from skulkd.wire.instances import Instance, MlxJacclInstance
-from skulkd.wire.shards import TensorShardMetadata
+from skulkd.wire.instances import Instance
 
 NEWS_AGE_S = 10.0
 
@@ -41,11 +39,9 @@ class Replanning:
         if time.monotonic() - asked_at > NEWS_AGE_S:
             self._ask(placements, model_id)
             return ""
-        state = placements.state()
         around = with_news(placements.around(), news)
-        cluster = cluster_of(state, model_id, around)
         try:
-            return planned_instance(wish_of(instance), cluster, state, instance.instance_id)
+            return replanned(instance, placements.state(), around)
         except Refusal as refusal:
             return str(refusal)
 
@@ -61,14 +57,3 @@ class Replanning:
                 del self._asking[model_id]
 
         self._asking[model_id] = asyncio.create_task(ask())
-
-
-def wish_of(instance: Instance) -> Wish:
-    """The wish that the instance fulfilled, on as few nodes as it takes."""
-    shard = next(iter(instance.shard_assignments.runner_to_shard.values()))
-    return Wish(
-        card=shard.model_card,
-        sharding="Tensor" if isinstance(shard, TensorShardMetadata) else "Pipeline",
-        meta="MlxJaccl" if isinstance(instance, MlxJacclInstance) else "MlxRing",
-        min_nodes=1,
-    )

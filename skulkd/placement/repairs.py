@@ -21,12 +21,10 @@ from skulkd.wire.downloads import DownloadFailed
 from skulkd.wire.events import Event, InstanceCreated, InstanceDeleted, TaskFailed
 from skulkd.wire.ids import InstanceId, NodeId
 from skulkd.wire.instances import Instance, MlxJacclInstance, MlxRingInstance
-from skulkd.wire.runners import RunnerFailed
+from skulkd.wire.runners import MEMORY_GUARD, STAGING_FAILED, RunnerFailed, obstacle
 from skulkd.wire.shards import TensorShardMetadata
 from skulkd.wire.state import State
 
-NO_ROOM = "too little memory to load"
-"""How the failure of a runner begins whose node has too little memory when it comes to loading."""
 _OPEN = frozenset({"Pending", "Running"})
 
 
@@ -116,32 +114,39 @@ def _planned(wish: Wish, instance: Instance, state: State, around: Circumstances
 
 def _without_files(instance: Instance, state: State) -> Repair | None:
     """Files could not be brought to a node that waits for them."""
-    if _serves(instance, state):
-        return None
     model_id = instance.shard_assignments.model_id
-    failed = {
+    refused = {
         node_id: progress.error_message
         for node_id, rows in state.downloads.items()
         for progress in rows
         if isinstance(progress, DownloadFailed)
         and progress.shard_metadata.model_card.model_id == model_id
     }
-    here = [node for node in instance.shard_assignments.node_to_runner if node in failed]
-    if not here:
+    refused |= _obstacles(instance, state, STAGING_FAILED)
+    here = [node for node in instance.shard_assignments.node_to_runner if node in refused]
+    if not here or _serves(instance, state):
         return None
-    reason = f"the files of {model_id} could not be brought to {here[0]}: {failed[here[0]]}"
+    reason = f"the files of {model_id} could not be brought to {here[0]}: {refused[here[0]]}"
     width = len(instance.shard_assignments.node_to_runner)
-    return Repair(instance, reason, width, frozenset(failed))
+    return Repair(instance, reason, width, frozenset(refused))
 
 
 def _without_room(instance: Instance, state: State) -> Repair | None:
     """A node found too little memory when it came to loading."""
+    for node_id, reason in _obstacles(instance, state, MEMORY_GUARD).items():
+        width = len(instance.shard_assignments.node_to_runner)
+        return Repair(instance, f"{node_id}: {reason}", width + 1)
+    return None
+
+
+def _obstacles(instance: Instance, state: State, kind: str) -> dict[NodeId, str]:
+    """By node, what its runner says when the node is the obstacle, and this is how."""
+    found: dict[NodeId, str] = {}
     for node_id, runner_id in instance.shard_assignments.node_to_runner.items():
         status = state.runners.get(runner_id)
-        if isinstance(status, RunnerFailed) and (status.error_message or "").startswith(NO_ROOM):
-            reason = f"{node_id}: {status.error_message}"
-            return Repair(instance, reason, len(instance.shard_assignments.node_to_runner) + 1)
-    return None
+        if isinstance(status, RunnerFailed) and obstacle(status) == kind:
+            found[node_id] = status.error_message or kind
+    return found
 
 
 def _serves(instance: Instance, state: State) -> bool:

@@ -12,11 +12,10 @@ import pytest
 from skulkd.api.mending import Mending
 from skulkd.api.services import Services
 from skulkd.cluster.reign import lone_reign
-from skulkd.placement.repairs import NO_ROOM
 from skulkd.wire.events import RunnerStatusUpdated
 from skulkd.wire.ids import ModelId, NodeId, RunnerId
 from skulkd.wire.placement import PlacementPreviewResponse
-from skulkd.wire.runners import RunnerFailed, RunnerReady
+from skulkd.wire.runners import MEMORY_GUARD, RunnerFailed, RunnerReady
 from tests.placement.a_cluster import MODEL, OWN, Client, asked, read, some_cluster
 from tests.placement.builders import GIB, a_card, memory_of
 
@@ -315,7 +314,7 @@ async def test_an_instance_without_room_is_placed_wider_and_one_that_fits_nowher
         instance = next(iter(node.replica.state.instances.values()))
         runners = instance.shard_assignments.runner_to_shard
         widths.append(len(runners))
-        failed = RunnerFailed(error_message=f"{NO_ROOM}: somebody took it")
+        failed = RunnerFailed(error_message=f"{MEMORY_GUARD}: somebody took it")
         failure = RunnerStatusUpdated(runner_id=next(iter(runners)), runner_status=failed)
         node.inference.journal.append(failure)
         if mending._task is not None:

@@ -7,16 +7,15 @@ from typing import Any
 import pytest
 
 from skulkd.placement.candidates import Circumstances
-from skulkd.placement.guard import why_no_room
 from skulkd.placement.orders import PlaceOrder, decide_place
 from skulkd.placement.refusals import Refusal
-from skulkd.placement.repairs import NO_ROOM, find, repair_events, repairs, replanned
+from skulkd.placement.repairs import find, repair_events, repairs, replanned
 from skulkd.wire.base import Memory
 from skulkd.wire.downloads import DownloadCompleted, DownloadFailed
 from skulkd.wire.events import InstanceCreated, InstanceDeleted
 from skulkd.wire.ids import InstanceId, NodeId
 from skulkd.wire.instances import Instance
-from skulkd.wire.runners import RunnerFailed, RunnerReady
+from skulkd.wire.runners import MEMORY_GUARD, STAGING_FAILED, RunnerFailed, RunnerReady
 from skulkd.wire.shards import TensorShardMetadata
 from skulkd.wire.state import State
 from skulkd.wire.topology import Edge, Multiaddr, SocketConnection, Topology
@@ -81,7 +80,7 @@ def test_what_fits_nowhere_is_refused_with_the_reason_of_the_widest_try() -> Non
 
 def test_a_runner_without_room_moves_its_instance_one_node_wider() -> None:
     state = with_runner(
-        placed(a_state("abc")), "a", RunnerFailed(error_message=f"{NO_ROOM}: needs more")
+        placed(a_state("abc")), "a", RunnerFailed(error_message=f"{MEMORY_GUARD}: needs more")
     )
     [repair] = repairs(state)
     assert repair.min_nodes == 2
@@ -94,7 +93,9 @@ def test_a_runner_without_room_moves_its_instance_one_node_wider() -> None:
 
 def test_widening_ends_with_the_cluster() -> None:
     state = with_runner(
-        placed(a_state("ab"), min_nodes=2), "a", RunnerFailed(error_message=f"{NO_ROOM}: again")
+        placed(a_state("ab"), min_nodes=2),
+        "a",
+        RunnerFailed(error_message=f"{MEMORY_GUARD}: again"),
     )
     [repair] = repairs(state)
     with pytest.raises(Refusal):
@@ -113,6 +114,14 @@ def test_files_that_cannot_be_brought_move_the_instance_elsewhere() -> None:
         repair_events(repairs(both)[0], both, AROUND)
 
 
+def test_a_runner_whose_files_cannot_be_brought_moves_its_instance_elsewhere() -> None:
+    failed = RunnerFailed(error_message=f"not started: {STAGING_FAILED}: the store is gone")
+    state = with_runner(placed(a_state("ab")), "a", failed)
+    [repair] = repairs(state)
+    assert repair.excluded == {"a"}
+    assert "the store is gone" in repair.reason
+
+
 def test_what_serves_or_failed_for_another_reason_stays() -> None:
     serving = with_runner(
         with_download(placed(a_state("ab")), "a", failed=True), "a", RunnerReady()
@@ -122,14 +131,3 @@ def test_what_serves_or_failed_for_another_reason_stays() -> None:
     assert repairs(crashed) == []
     assert repairs(with_download(placed(a_state("ab")), "a", failed=False)) == []
     assert find(crashed, ID) is None
-
-
-def test_the_guard_lets_a_tenth_pass_and_no_more() -> None:
-    shard = next(
-        iter(placed(a_state("a")).instances[ID].shard_assignments.runner_to_shard.values())
-    )
-    need_gib = 4 * 1.3 + 1 + 0.25
-    assert why_no_room(shard, memory_of(64, need_gib / 1.09)) is None
-    reason = why_no_room(shard, memory_of(64, need_gib / 1.11))
-    assert reason is not None
-    assert reason.startswith(NO_ROOM)
