@@ -103,6 +103,7 @@ class Node:
         lifecycle.mark_ready("listener")
         background = BackgroundTasks(lifecycle)
         first = self._start_background(background, lifecycle, services.metrics)
+        background.start("gateway node", services.swarm.service.run())
         await _wait(first, FIRST_READINGS_DEADLINE_S)
         # What start-up made lives as long as the process; looking at it again costs every request.
         gc.collect()

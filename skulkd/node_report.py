@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from skulkd.api.lifecycle import Lifecycle
@@ -29,6 +29,7 @@ class Voice:
     pause_s: Callable[[float], float] = lambda usual_s: usual_s
     warnings: Callable[[], Sequence[str]] = tuple
     """What other rooms of this node complain about."""
+    draining: Callable[[], bool] = lambda: False
 
 
 class SelfReport:
@@ -62,9 +63,18 @@ class SelfReport:
             (*found.warnings, *self._voice.warnings()),
             tuple(self._voice.links()),
             self._network,
+            self._voice.draining(),
         )
         self._telemetry.record(self._node_id, readings)
         self._voice.publish()
+
+    def tell_drain(self) -> None:
+        """The rest has not changed; this must be known before the next look."""
+        known = self._telemetry.of(self._node_id)
+        if known is not None:
+            draining = self._voice.draining()
+            self._telemetry.record(self._node_id, replace(known, draining=draining))
+            self._voice.publish()
 
     async def keep_reading(self, lifecycle: Lifecycle, first: asyncio.Event) -> None:
         """Look again and again, until cancelled."""

@@ -16,6 +16,7 @@ from skulkd.api.inference import Inference
 from skulkd.api.inference_metrics import InferenceCollector
 from skulkd.api.journal import Journal
 from skulkd.api.lifecycle import Lifecycle
+from skulkd.api.load_metrics import LoadCollector
 from skulkd.api.mending import Mending
 from skulkd.api.metrics import Metrics
 from skulkd.api.model_shelf import ModelShelf
@@ -36,6 +37,8 @@ from skulkd.api.replanning import Replanning
 from skulkd.api.running_settings import RunningSettings
 from skulkd.api.services import Access, Identity, Services
 from skulkd.api.storage import serve_storage
+from skulkd.api.swarm_jobs import ClusterExecutor
+from skulkd.api.swarm_room import Base, SwarmRoom
 from skulkd.cluster.cluster import Cluster
 from skulkd.cluster.commands import Commands, Decide, Decision
 from skulkd.cluster.replica import Replica
@@ -52,6 +55,7 @@ from skulkd.peers import PeerRefused, Peers
 from skulkd.placement.refusals import Refusal
 from skulkd.store.library import ModelLibrary
 from skulkd.store.room import StoreRoom
+from skulkd.swarm.drain import Drain
 from skulkd.wire.ids import NodeId
 from skulkd.wire.links import ApiAddress
 from skulkd.worker.around import Around
@@ -79,6 +83,7 @@ class Rooms:
     report: SelfReport
     library: ModelLibrary
     worker: Worker
+    drain: Drain
     view: StateView
     store: StoreRoom
     observe: Observing
@@ -122,6 +127,7 @@ def build_rooms(start: Start, node_id: NodeId) -> Rooms:
     )
     journal.on_change(worker.notify)
     observe = build_observe(start, events)
+    drain = Drain(sources.paths.data / "drain.json")
     return Rooms(
         settings=settings,
         identity=identity,
@@ -135,23 +141,34 @@ def build_rooms(start: Start, node_id: NodeId) -> Rooms:
         events=events,
         journal=journal,
         monitor=monitor,
-        report=SelfReport(node_id, monitor, telemetry, _voice(identity, reach, cluster, observe)),
+        report=_report(identity, monitor, telemetry, (reach, cluster, observe, drain)),
         library=library,
         worker=worker,
+        drain=drain,
         view=view,
         store=store,
         observe=observe,
     )
 
 
-def _voice(identity: Identity, reach: Reach, cluster: Cluster, observe: Observing) -> Voice:
-    return Voice(
+def _report(
+    identity: Identity,
+    monitor: MachineMonitor,
+    telemetry: Telemetry,
+    around: tuple[Reach, Cluster, Observing, Drain],
+) -> SelfReport:
+    reach, cluster, observe, drain = around
+    voice = Voice(
         lambda: identity.name,
         reach.links,
         cluster.publish_readings,
         cluster.readings_pause_s,
         observe.warnings,
+        lambda: drain.draining,
     )
+    report = SelfReport(identity.node_id, monitor, telemetry, voice)
+    drain.on_change(report.tell_drain)
+    return report
 
 
 def build_services(rooms: Rooms, lifecycle: Lifecycle) -> Services:
@@ -162,7 +179,12 @@ def build_services(rooms: Rooms, lifecycle: Lifecycle) -> Services:
     metrics.registry.register(InferenceCollector(inference, places))
     metrics.registry.register(EventLogCollector(rooms.observe))
     tell = teller(inference.models, rooms.settings)
-    placements = Placements(rooms.view, rooms.replica, rooms.journal, rooms.peers, tell)
+    swarm = _swarm(rooms, inference)
+    metrics.registry.register(LoadCollector(swarm))
+    inference.dispatcher.avoid(swarm.draining_nodes)
+    placements = Placements(
+        rooms.view, rooms.replica, rooms.journal, rooms.peers, tell, swarm.draining_nodes
+    )
     _have_the_master_decide(rooms, placements)
     services = Services(
         identity=rooms.identity,
@@ -180,6 +202,7 @@ def build_services(rooms: Rooms, lifecycle: Lifecycle) -> Services:
         peers=rooms.peers,
         store=rooms.store,
         reign=rooms.cluster.reign,
+        swarm=swarm,
         observe=rooms.observe,
     )
     serve_peers(services)
@@ -234,6 +257,20 @@ def _inference(rooms: Rooms) -> Inference:
         settings.sources.paths, rooms.library, elsewhere=rooms.store.announcer.cards
     )
     return Inference(rooms.worker, rooms.journal, models, dispatcher)
+
+
+def _swarm(rooms: Rooms, inference: Inference) -> SwarmRoom:
+    base = Base(
+        name=rooms.identity.name,
+        version=__version__,
+        settings=rooms.settings,
+        peers=rooms.peers,
+        replica=rooms.replica,
+        telemetry=rooms.telemetry,
+        journal=rooms.journal,
+        executor=ClusterExecutor(inference),
+    )
+    return SwarmRoom(base, rooms.drain)
 
 
 def _policy(start: Start, name: str) -> Policy:

@@ -44,7 +44,8 @@ def daemon_environ(home: Path, extra: Mapping[str, str] | None = None) -> dict[s
     inherited = {
         key: value
         for key, value in os.environ.items()
-        if not key.startswith(("SKULK_", "XDG_")) and key not in ("HF_TOKEN", "PYTHONUNBUFFERED")
+        if not key.startswith(("SKULK_", "XDG_", "MSWARM_"))
+        and key not in ("HF_TOKEN", "PYTHONUNBUFFERED")
     }
     own = {"SKULK_HOME": str(home), "HOME": str(home), "PYTHONPATH": str(ROOT)}
     return {**inherited, **own, **(extra or {})}

@@ -21,6 +21,7 @@ from skulkd.api import (
     health,
     identity,
     instances,
+    load,
     logs,
     models,
     openai_chat,
@@ -30,6 +31,7 @@ from skulkd.api import (
     state,
     storage,
     store,
+    swarm,
     timeline,
 )
 from skulkd.api.bodies import parse_body, parse_query, read_body
@@ -47,6 +49,8 @@ FAMILIES: tuple[RouteTable, ...] = (
     config.routes,
     previews.routes,
     instances.routes,
+    load.routes,
+    swarm.routes,
     models.routes,
     storage.routes,
     store.routes,

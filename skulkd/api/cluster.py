@@ -152,6 +152,7 @@ def _with_readings(node: Services, state: State, member: ClusterMember) -> Clust
         update={
             "last_seen_seconds": None if seen is None else round(seen, 3),
             "health": state.node_health.get(member.node_id),
+            "draining": None if readings is None else readings.draining,
             "links": [] if readings is None else list(readings.links),
         }
     )

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from uuid import uuid4
 
@@ -69,8 +69,13 @@ class Dispatcher:
         self._remote = RemoteTasks(peers)
         self._sent: dict[TaskId, InstanceId] = {}
         self._patience = patience or Patience()
+        self._draining: Callable[[], Container[NodeId]] = frozenset
         self.waiting = 0
         """Requests that wait for a model to become ready."""
+
+    def avoid(self, draining: Callable[[], Container[NodeId]]) -> None:
+        """Give nothing to these nodes while another instance can take it."""
+        self._draining = draining
 
     def instances_of(self, model: str) -> list[Instance]:
         """Raises ApiError 404 when the model is not placed, and not about to be."""
@@ -87,7 +92,8 @@ class Dispatcher:
         """
         instances = self.instances_of(wanted.params.model)
         full: QueueFull | None = None
-        for instance in least_busy_first(self._state(), instances, self._sent):
+        ready = least_busy_first(self._state(), instances, self._sent)
+        for instance in off_draining(ready, self._draining()):
             try:
                 return await self._offer(command, wanted, instance)
             except QueueFull as refusal:
@@ -199,6 +205,16 @@ def least_busy_first(
     busy = Counter({**requests, **sent}.values())
     ready = [instance for instance in instances if _serves(state, instance)]
     return sorted(ready, key=lambda instance: busy[instance.instance_id])
+
+
+def off_draining(ready: Sequence[Instance], draining: Container[NodeId]) -> list[Instance]:
+    """Those without a draining node; all when there is no such."""
+    free = [
+        instance
+        for instance in ready
+        if not any(node in draining for node in instance.shard_assignments.node_to_runner)
+    ]
+    return free or list(ready)
 
 
 def failure_of(state: State, instances: Sequence[Instance]) -> str | None:

@@ -7,6 +7,7 @@ from skulkd.api.cancel import serve_cancel
 from skulkd.api.capture import serve_capture
 from skulkd.api.cluster import serve_hello
 from skulkd.api.diagnostics import serve_diagnostics
+from skulkd.api.load import serve_load
 from skulkd.api.logs import serve_logs
 from skulkd.api.runner_cancel import serve_runner_cancel
 from skulkd.api.services import Services
@@ -25,3 +26,4 @@ def serve_peers(node: Services) -> None:
     serve_logs(node)
     serve_restart(node)
     serve_hello(node)
+    serve_load(node)

@@ -17,6 +17,7 @@ from skulkd.api.observing import Observing
 from skulkd.api.placing import Placements
 from skulkd.api.protocol import own_app
 from skulkd.api.running_settings import RunningSettings
+from skulkd.api.swarm_room import SwarmRoom
 from skulkd.cluster.reign import GetReign
 from skulkd.cluster.replica import Replica
 from skulkd.cluster.state_view import StateView
@@ -69,6 +70,7 @@ class Services:
     store: StoreRoom
     reign: GetReign
     observe: Observing
+    swarm: SwarmRoom
 
 
 SERVICES: web.AppKey[Services] = web.AppKey("services", Services)

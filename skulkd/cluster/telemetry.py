@@ -32,6 +32,8 @@ class Readings:
     warnings: tuple[str, ...] = ()
     links: tuple[MeasuredLink, ...] = ()
     network: NodeNetworkInfo | None = None
+    draining: bool = False
+    """It takes no new placements and, where it can be avoided, no new requests."""
 
 
 def dump_readings(readings: Readings) -> bytes:

@@ -125,7 +125,7 @@ class GenericJobs:
         *,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._config = config
+        self.config = config
         self._kinds = kinds
         self._counters = counters
         self._clocks = clocks
@@ -196,9 +196,9 @@ class GenericJobs:
         }
 
     def _admit(self, envelope: Mapping[str, Any]) -> Job:
-        if not self._config.generic_enabled:
+        if not self.config.generic_enabled:
             raise GenericFailure("feature_disabled", "generic jobs are not enabled on this node")
-        if envelope.get("node_id") != self._config.node_id:
+        if envelope.get("node_id") != self.config.node_id:
             raise GenericFailure("validation_failed", "job node_id does not match this node")
         job = envelope.get("job")
         issues = check_job(job)
@@ -233,7 +233,7 @@ class GenericJobs:
     def _limit_ms(self, job: Job) -> int:
         limits = job.get("limits")
         seconds = limits.get("timeout_sec") if isinstance(limits, Mapping) else None
-        own = self._config.generic_timeout_ms
+        own = self.config.generic_timeout_ms
         if isinstance(seconds, int | float) and is_number(seconds) and seconds > 0:
             return min(own, math.floor(seconds * 1000))
         return own

@@ -22,7 +22,7 @@ from skulkd.swarm.agents import (
     select_agent,
     start_body,
 )
-from skulkd.swarm.catalog import default_model
+from skulkd.swarm.catalog import default_model, is_exposed
 from skulkd.swarm.event_forwarder import Chunk, EventForwarder
 from skulkd.swarm.gateway import GatewayError
 from skulkd.swarm.messages import (
@@ -216,6 +216,13 @@ class JobRunner:
         )
 
     async def _execute_ollama(self, run: _Run, ways: Ways) -> dict[str, Any]:
+        """Names no agent, so none is looked for; but what the owner hides stays hidden."""
+        model = ollama_request(run.job)["model"]
+        for agent in self._agents():
+            if default_model(agent) == model and not is_exposed(agent, self._config.exposure):
+                raise JobError(
+                    "selected_agent_unavailable", f"model {model} is not exposed by this node"
+                )
         await self._acknowledge(run, ways)
         async with self._limit(run.job):
             raw = await self._executor.ollama(ollama_request(run.job))

@@ -18,6 +18,7 @@ from skulkd.swarm.agents import Agent
 from skulkd.swarm.capabilities import Probed
 from skulkd.swarm.claims import Claims
 from skulkd.swarm.gateway import Gateway, GatewayError, check_gateway_url
+from skulkd.swarm.generic_jobs import GenericJobs
 from skulkd.swarm.job_book import JobBook
 from skulkd.swarm.jobs import Clocks, Executor
 from skulkd.swarm.node_config import (
@@ -51,10 +52,12 @@ class Host:
     agents: Callable[[], Sequence[Agent]]
     executor: Executor
     draining: Callable[[], bool]
-    probed: Callable[[], Probed]
+    probed: Callable[[NodeConfig], Probed]
     machine: Callable[[], Machine]
     clocks: Clocks
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    generic_runners: frozenset[str] = frozenset()
+    """The kinds of generic work that the owner allows."""
 
 
 class NotEnrolled(Exception):
@@ -83,6 +86,7 @@ class SwarmService:
         self._session: Session | None = None
         self._old: list[Session] = []
         self._problem: str | None = None
+        self._generic: GenericJobs | None = None
 
     # Work
 
@@ -156,7 +160,7 @@ class SwarmService:
             agents=host.agents,
             executor=host.executor,
             draining=host.draining,
-            probed=host.probed,
+            probed=lambda: host.probed(config),
             machine=host.machine,
             book=self._book,
             claims=self._claims,
@@ -237,8 +241,7 @@ class SwarmService:
         return {"left": True, "node_id": config.node_id, "gateway_notification": notified}
 
     def _check_nothing_lost(self) -> None:
-        running = sum(len(s.standing.running) for s in (self._session, *self._old) if s)
-        owed = len(self._book.owed())
+        running, owed = len(self.running()), self.owed()
         if running or owed:
             raise Busy(f"{running} jobs run and {owed} results are not delivered")
 
@@ -256,7 +259,36 @@ class SwarmService:
         except GatewayError as error:
             return {"notified": False, "error": str(error)}
 
+    async def run_generic(self, envelope: Mapping[str, Any]) -> Report:
+        """A job that is no chat, brought by the owner's own tools. Raises NotEnrolled."""
+        config, _ = self._enrolment()
+        if self._generic is None or self._generic.config != config:
+            self._generic = GenericJobs(
+                config,
+                self._host.generic_runners,
+                self.counters,
+                self._host.clocks,
+                self._files.artifacts_dir,
+            )
+        return await self._generic.execute(envelope)
+
     # How it stands
+
+    def config(self) -> NodeConfig | None:
+        """What was set up, or None; never an error: `status` tells of those."""
+        try:
+            return self._config()
+        except ConfigError:
+            return None
+
+    def owed(self) -> int:
+        """Results that the gateway has not taken yet."""
+        return len(self._book.owed())
+
+    def running(self) -> dict[str, str]:
+        """Jobs that are here, by id, with agent or model."""
+        sessions = [session for session in (*self._old, self._session) if session is not None]
+        return {job: what for session in sessions for job, what in session.standing.running.items()}
 
     def status(self) -> Report:
         """For people and for `doctor`; no secret is in it."""
@@ -267,7 +299,7 @@ class SwarmService:
             return {"configured": False, "problems": [str(error)], "owed_results": 0}
         standing = self._session.standing if self._session is not None else Standing()
         if config is None:
-            return {"configured": False, "problems": [], "owed_results": len(self._book.owed())}
+            return {"configured": False, "problems": [], "owed_results": self.owed()}
         return {
             "configured": True,
             "node_id": config.node_id,
@@ -278,10 +310,10 @@ class SwarmService:
             "last_heartbeat_at": standing.last_heartbeat,
             "heartbeat_error": standing.heartbeat_error,
             "poll_error": standing.poll_error,
-            "running_jobs": dict(standing.running),
+            "running_jobs": self.running(),
             "jobs_done": standing.jobs_done,
             "jobs_failed": standing.jobs_failed,
-            "owed_results": len(self._book.owed()),
+            "owed_results": self.owed(),
             "max_concurrent_jobs": config.max_jobs,
             "max_concurrent_llm_jobs": config.max_llm_jobs,
             "generic_jobs_enabled": config.generic_enabled,
@@ -306,7 +338,7 @@ class SwarmService:
             found.append("the gateway has retired this node's credentials (410)")
         elif standing.heartbeat_error:
             found.append(f"the last heartbeat failed: {standing.heartbeat_error}")
-        if owed := len(self._book.owed()):
+        if owed := self.owed():
             found.append(f"{owed} results have not been taken by the gateway")
         return found
 

@@ -39,6 +39,9 @@ class ClusterMember(CamelModel):
         default=None, description="Age of its last readings; null when there are none."
     )
     health: NodeHealth | None = None
+    draining: bool | None = Field(
+        default=None, description="Takes no new work; null when nothing was heard of it."
+    )
     links: list[MeasuredLink] = Field(
         default_factory=list, description="Ways to other nodes that this one measured."
     )

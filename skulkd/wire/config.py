@@ -315,6 +315,14 @@ class RuntimeSection(ConfigSection):
     )
 
 
+class SwarmSection(ConfigSection):
+    """The mswarm gateway node. Ours; what belongs to one enrolment is in that node's own files."""
+
+    generic_runners: list[Literal["test.echo"]] = Field(
+        default=[], description="Kinds of generic work that jobs may ask for; none by default"
+    )
+
+
 class LoggingSection(ConfigSection):
     enabled: bool = Field(default=False, description="Write JSON log lines to stdout")
     ingest_url: HttpUrl = Field(default="", description="Where log lines are shipped to")
@@ -368,6 +376,7 @@ class SkulkConfig(ConfigSection):
     logging: Annotated[LoggingSection, BeforeValidator(_null_is_empty)] = LoggingSection()
     tracing: Annotated[TracingSection, BeforeValidator(_null_is_empty)] = TracingSection()
     event_log: Annotated[EventLogSection, BeforeValidator(_null_is_empty)] = EventLogSection()
+    swarm: Annotated[SwarmSection, BeforeValidator(_null_is_empty)] = SwarmSection()
     connectivity: ConnectivitySection | None = None
     hf_token: Secret | None = Field(
         default=None, repr=False, description="Hugging Face access token"

@@ -26,6 +26,8 @@ from skulkd.api.routes import RouteTable
 from skulkd.api.running_settings import RunningSettings, Sources
 from skulkd.api.services import Access, Identity, Services
 from skulkd.api.storage import serve_storage
+from skulkd.api.swarm_jobs import ClusterExecutor
+from skulkd.api.swarm_room import Base, SwarmRoom
 from skulkd.api.worker_seam import Worker
 from skulkd.cluster.lone_peers import LonePeers
 from skulkd.cluster.reign import lone_reign
@@ -40,6 +42,7 @@ from skulkd.settings.paths import find_paths
 from skulkd.store.library import ModelLibrary
 from skulkd.store.room import Surroundings, build_store
 from skulkd.store.setup import store_setup
+from skulkd.swarm.drain import Drain
 from skulkd.wire.config import EventLogSection
 from skulkd.wire.events import NodeDownloadProgress
 from skulkd.wire.ids import NodeId
@@ -88,6 +91,16 @@ def some_services(
         environ=environ,
         secret=SECRET,
     )
+    base = Base(
+        "kite1",
+        "0.0.0",
+        settings,
+        peers,
+        replica,
+        telemetry,
+        inference.journal,
+        ClusterExecutor(inference),
+    )
     node = Services(
         identity=Identity(peers.node_id, "kite1", "testhost", "0.0.0", str(home)),
         access=Access(policy),
@@ -107,6 +120,7 @@ def some_services(
         observe=build_observing(
             settings.sources.paths, EventLogSection(enabled=False), events, redact_text
         ),
+        swarm=SwarmRoom(base, Drain(home / "drain.json")),
     )
     serve_peers(node)
     serve_storage(peers, node.store.caretaker)

@@ -35,6 +35,9 @@ def test_generated_requests_find_no_server_error(daemon: StartDaemon, tmp_path: 
             "--exclude-path", "/admin/restart",
             # Without a store these answer with the contract's own 503; see tests/storage.
             "--exclude-path-regex", "^/store/(health|registry|downloads|models)",
+            # These two call a gateway on the internet, which tests must not.
+            "--exclude-path", "/v1/swarm/setup",
+            "--exclude-path", "/v1/swarm/enroll",
             "--generation-deterministic",
             "--request-timeout", "30",
             "--no-color",

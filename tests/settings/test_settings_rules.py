@@ -271,6 +271,7 @@ def test_defaults_are_those_of_the_contract() -> None:
         "logging.ingest_url": "",
         "tracing.enabled": False,
         "tracing.retention_days": 3,
+        "swarm.generic_runners": [],
         "connectivity.tailscale.enabled": True,
         "connectivity.tailscale.bootstrap_peers": [],
         "hf_token": None,

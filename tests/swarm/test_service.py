@@ -43,7 +43,7 @@ def a_service(
         agents=lambda: VECTORS["job_agents"],
         executor=executor,
         draining=lambda: False,
-        probed=probed,
+        probed=lambda _config: probed(),
         machine=lambda: Machine(2, 0, 2**34, 2**33),
         clocks=TestClock().clocks(),
         sleep=_never,

@@ -1,0 +1,139 @@
+"""`GET /v1/load` and `PUT /v1/drain`: how much work nodes have, and who takes no more of it.
+
+Our own addition to the contract. A drain is told to the node itself, which keeps it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+
+from aiohttp import web
+from pydantic import ValidationError
+
+from skulkd.api.errors import ApiError
+from skulkd.api.peer_calls import answer_peers
+from skulkd.api.routes import RouteTable
+from skulkd.api.services import Services, services
+from skulkd.api.streams import send
+from skulkd.peers import Asked, PeerError, ask_others
+from skulkd.swarm.node_load import total_load
+from skulkd.wire.ids import NodeId
+from skulkd.wire.load import (
+    ClusterLoad,
+    DrainAnswer,
+    DrainedNode,
+    DrainRequest,
+    NodeLoad,
+    NodeLoadRow,
+)
+
+routes = RouteTable("load")
+LOAD = "load.node"
+DRAIN = "drain.set"
+DEADLINE_S = 5.0
+
+
+@routes.get(
+    "/v1/load",
+    summary="Work and free places of this node, of every node, and of all together",
+    answer=ClusterLoad,
+)
+async def get_load(request: web.Request) -> web.StreamResponse:
+    node = services(request)
+    own = node.swarm.load()
+    rows = [
+        NodeLoadRow(node_id=own.node_id, name=own.name, ok=True, load=own),
+        *(_row(asked) for asked in await ask_others(node.peers, LOAD, deadline_s=DEADLINE_S)),
+    ]
+    body = ClusterLoad(
+        local_node_id=own.node_id,
+        node=own,
+        nodes=rows,
+        total=total_load([row.load for row in rows if row.load is not None]),
+    )
+    return await send(request, body.model_dump_json().encode())
+
+
+def _row(asked: Asked) -> NodeLoadRow:
+    peer = asked.peer
+    if asked.answer is None:
+        said = "no answer" if asked.error is None else str(asked.error)
+        return NodeLoadRow(node_id=peer.node_id, name=peer.name, ok=False, error=said)
+    try:
+        load = NodeLoad.model_validate_json(asked.answer, extra="ignore")
+    except ValidationError as error:
+        said = f"answered what this version does not know: {error.error_count()} values"
+        return NodeLoadRow(node_id=peer.node_id, name=peer.name, ok=False, error=said)
+    return NodeLoadRow(node_id=peer.node_id, name=peer.name, ok=True, load=load)
+
+
+@routes.put(
+    "/v1/drain",
+    summary="Take nodes out of rotation, or back; what runs is finished",
+    body=DrainRequest,
+    answer=DrainAnswer,
+    errors=(404,),
+)
+async def put_drain(request: web.Request, body: DrainRequest) -> web.StreamResponse:
+    node = services(request)
+    wanted = _wanted(node, body.node_ids)
+    found = await asyncio.gather(
+        *(_tell(node, node_id, name, body.draining) for node_id, name in wanted)
+    )
+    answer = DrainAnswer(nodes=list(found))
+    return await send(request, answer.model_dump_json().encode())
+
+
+def _wanted(node: Services, asked_for: Sequence[str] | None) -> list[tuple[NodeId, str]]:
+    """The nodes by id, each once. Raises ApiError 404 before anything is changed."""
+    own = node.identity
+    known = {own.node_id: own.name} | {peer.node_id: peer.name for peer in node.peers.others()}
+    if asked_for is None:
+        return list(known.items())
+    missing = [node_id for node_id in asked_for if NodeId(node_id) not in known]
+    if missing:
+        raise ApiError(404, f"Node not found: {missing[0][:200]}")
+    return [(NodeId(node_id), known[NodeId(node_id)]) for node_id in dict.fromkeys(asked_for)]
+
+
+async def _tell(node: Services, node_id: NodeId, name: str, draining: bool) -> DrainedNode:
+    if node_id == node.identity.node_id:
+        return await _change_own(node, draining)
+    body = json.dumps({"draining": draining}).encode()
+    try:
+        raw = await node.peers.ask(node_id, DRAIN, body, deadline_s=DEADLINE_S)
+        return DrainedNode.model_validate_json(raw, extra="ignore")
+    except (PeerError, ValidationError) as error:
+        return DrainedNode(node_id=node_id, name=name, ok=False, error=str(error))
+
+
+async def _change_own(node: Services, draining: bool) -> DrainedNode:
+    own = node.identity
+    try:
+        changed = await node.swarm.drain.change(draining=draining)
+    except OSError as error:
+        said = f"it could not be written down, nothing changed: {error}"
+        return DrainedNode(node_id=own.node_id, name=own.name, ok=False, error=said)
+    return DrainedNode(
+        node_id=own.node_id,
+        name=own.name,
+        ok=True,
+        draining=node.swarm.drain.draining,
+        changed=changed,
+    )
+
+
+def serve_load(node: Services) -> None:
+    """Let other nodes ask for this one's load, and take it out of rotation."""
+
+    async def load(_body: bytes) -> bytes:
+        return node.swarm.load().model_dump_json().encode()
+
+    async def drain(body: bytes) -> bytes:
+        wanted = DrainRequest.model_validate_json(body)
+        return (await _change_own(node, wanted.draining)).model_dump_json().encode()
+
+    answer_peers(node.peers, LOAD, load)
+    answer_peers(node.peers, DRAIN, drain)

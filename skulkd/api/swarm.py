@@ -1,0 +1,153 @@
+"""`/v1/swarm…`: the gateway node of this daemon, for its owner."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from aiohttp import web
+from pydantic_core import to_json
+
+from skulkd.api.errors import ApiError
+from skulkd.api.routes import RouteTable
+from skulkd.api.services import services
+from skulkd.api.streams import send
+from skulkd.swarm.gateway import GatewayError
+from skulkd.swarm.node_config import ConfigError
+from skulkd.swarm.service import Busy, NotEnrolled, SwarmService
+from skulkd.wire.swarm import (
+    SETUP_OPTIONS,
+    GenericEnvelope,
+    SwarmEnroll,
+    SwarmLeave,
+    SwarmReport,
+    SwarmSetup,
+    SwarmStatus,
+)
+
+routes = RouteTable("swarm")
+ERRORS = (400, 404, 409, 502)
+OWNER_KEY = "MSWARM_API_KEY"
+
+
+@routes.get("/v1/swarm", summary="How the gateway node stands", answer=SwarmStatus)
+async def get_swarm(request: web.Request) -> web.StreamResponse:
+    status = SwarmStatus.model_validate(_service(request).status())
+    return await send(request, status.model_dump_json().encode())
+
+
+@routes.post(
+    "/v1/swarm/setup",
+    summary="Make this node known to a gateway with an owner's key",
+    body=SwarmSetup,
+    answer=SwarmReport,
+    errors=ERRORS,
+)
+async def post_setup(request: web.Request, body: SwarmSetup) -> web.StreamResponse:
+    options = _known(body.options)
+    environ = services(request).settings.sources.environ
+    key = body.api_key or environ.get(OWNER_KEY, "").strip()
+    if not key:
+        raise ApiError(400, f"apiKey is missing, and so is {OWNER_KEY} in the daemon's environment")
+    async with _refusals():
+        return await _send(request, await _service(request).setup(key, options))
+
+
+@routes.post(
+    "/v1/swarm/enroll",
+    summary="Change a one-time token for a runtime token",
+    body=SwarmEnroll,
+    answer=SwarmReport,
+    errors=ERRORS,
+)
+async def post_enroll(request: web.Request, body: SwarmEnroll) -> web.StreamResponse:
+    options = _known(body.options)
+    async with _refusals():
+        report = await _service(request).enroll(body.node_id, body.enrollment_token, options)
+        return await _send(request, report)
+
+
+@routes.post("/v1/swarm/run-once", summary="One heartbeat now", answer=SwarmReport, errors=ERRORS)
+async def post_run_once(request: web.Request) -> web.StreamResponse:
+    async with _refusals():
+        return await _send(request, await _service(request).run_once())
+
+
+@routes.post(
+    "/v1/swarm/pause", summary="Ask the gateway for no more work", answer=SwarmStatus, errors=ERRORS
+)
+async def post_pause(request: web.Request) -> web.StreamResponse:
+    return await _pause(request, paused=True)
+
+
+@routes.post(
+    "/v1/swarm/resume", summary="Ask the gateway for work again", answer=SwarmStatus, errors=ERRORS
+)
+async def post_resume(request: web.Request) -> web.StreamResponse:
+    return await _pause(request, paused=False)
+
+
+@routes.post(
+    "/v1/swarm/leave",
+    summary="Tell the gateway and forget the enrolment",
+    body=SwarmLeave,
+    answer=SwarmReport,
+    errors=ERRORS,
+)
+async def post_leave(request: web.Request, body: SwarmLeave) -> web.StreamResponse:
+    async with _refusals():
+        return await _send(request, await _service(request).leave(force=body.force))
+
+
+@routes.post(
+    "/v1/swarm/self-hosted/node/generic-jobs",
+    summary="Run one generic job, of a kind that the owner enabled",
+    body=GenericEnvelope,
+    answer=SwarmReport,
+    errors=(404, 503),
+)
+async def post_generic_job(request: web.Request, body: GenericEnvelope) -> web.StreamResponse:
+    node = services(request)
+    if node.swarm.drain.draining:
+        raise ApiError(503, "this node drains and takes no new jobs")
+    async with _refusals():
+        return await _send(request, await node.swarm.service.run_generic(body.model_dump()))
+
+
+async def _pause(request: web.Request, *, paused: bool) -> web.StreamResponse:
+    async with _refusals():
+        await _service(request).pause(paused=paused)
+    return await get_swarm(request)
+
+
+def _service(request: web.Request) -> SwarmService:
+    return services(request).swarm.service
+
+
+async def _send(request: web.Request, report: Mapping[str, Any]) -> web.StreamResponse:
+    return await send(request, to_json({"report": dict(report)}))
+
+
+def _known(options: Mapping[str, str | int | bool]) -> Mapping[str, str | int | bool]:
+    for name in options:
+        if name not in SETUP_OPTIONS:
+            raise ApiError(
+                400, f"options.{name[:100]} is not known; {', '.join(SETUP_OPTIONS)} are"
+            )
+    return options
+
+
+@asynccontextmanager
+async def _refusals() -> AsyncIterator[None]:
+    """What went wrong, as the status it stands for."""
+    try:
+        yield
+    except NotEnrolled as error:
+        raise ApiError(404, str(error)) from error
+    except ConfigError as error:
+        raise ApiError(400, str(error)) from error
+    except Busy as error:
+        raise ApiError(409, str(error)) from error
+    except GatewayError as error:
+        raise ApiError(502, str(error)) from error

@@ -1,0 +1,71 @@
+"""Whether this node takes new work: a wish of the operator that outlives restarts.
+
+The node itself keeps it, because its id changes with every start and its disk does not. Other
+nodes learn of it with its readings.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from skulkd.settings.files import make_private_dir, write_atomic
+from skulkd.wire.base import format_zulu
+
+log = logging.getLogger(__name__)
+
+
+class Drain:
+    """The flag of this node."""
+
+    def __init__(self, file: Path, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self._file = file
+        self._now = now
+        self._since = _read(file)
+        self._listeners: list[Callable[[], None]] = []
+
+    @property
+    def draining(self) -> bool:
+        return self._since is not None
+
+    @property
+    def since(self) -> str | None:
+        """When it was told to, in UTC."""
+        return self._since
+
+    async def change(self, *, draining: bool) -> bool:
+        """On disk, then true; whether that changed anything. Raises OSError, nothing changed."""
+        if draining == self.draining:
+            return False
+        since = format_zulu(self._now()) if draining else None
+        await asyncio.to_thread(self._write, since)
+        self._since = since
+        log.info("this node %s", "drains: no new work" if draining else "takes new work again")
+        for tell in self._listeners:
+            tell()
+        return True
+
+    def on_change(self, tell: Callable[[], None]) -> None:
+        self._listeners.append(tell)
+
+    def _write(self, since: str | None) -> None:
+        if since is None:
+            self._file.unlink(missing_ok=True)
+            return
+        make_private_dir(self._file.parent)
+        write_atomic(self._file, json.dumps({"drainingSince": since}).encode(), mode=0o600)
+
+
+def _read(file: Path) -> str | None:
+    try:
+        return str(json.loads(file.read_bytes())["drainingSince"])
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        # The file means a drain; what it says beyond that is for people only.
+        log.warning("%s cannot be read, this node drains: %s", file.name, error)
+        return "unknown"

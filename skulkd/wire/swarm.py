@@ -1,0 +1,100 @@
+"""Answers and bodies of `/v1/swarm…`: the gateway node of one daemon. No secret is ever in one."""
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from skulkd.wire.base import CamelModel, SnakeModel
+
+SETUP_OPTIONS = (
+    "gateway",
+    "server-name",
+    "mode",
+    "allow",
+    "block",
+    "expose-all",
+    "no-expose-all",
+    "exposure-policy",
+    "max-concurrent-jobs",
+    "max-concurrent-llm-jobs",
+    "drain",
+    "disable-load-reporting",
+    "enable-hardware-telemetry",
+    "enable-generic-jobs",
+    "job-timeout-ms",
+    "generic-job-timeout-ms",
+    "generic-job-max-concurrency",
+)
+"""By the names the reference's command line has for them."""
+
+
+class SwarmSetup(CamelModel):
+    """An owner's key, used once and not kept."""
+
+    api_key: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=4096,
+        repr=False,
+        description="Null = MSWARM_API_KEY of the daemon's environment.",
+    )
+    options: dict[str, str | int | bool] = Field(
+        default_factory=dict, description="By the names of the reference's options."
+    )
+
+
+class SwarmEnroll(CamelModel):
+    """A node id and the one-time token that goes with it."""
+
+    node_id: str = Field(min_length=1, max_length=256)
+    enrollment_token: str = Field(min_length=1, max_length=4096, repr=False)
+    options: dict[str, str | int | bool] = Field(default_factory=dict)
+
+
+class SwarmLeave(CamelModel):
+    force: bool = Field(default=False, description="Also when work would be lost.")
+
+
+class SwarmStatus(SnakeModel):
+    """How the gateway node stands; the names are the gateway's."""
+
+    configured: bool
+    node_id: str | None = None
+    server_name: str | None = None
+    gateway_base_url: str | None = None
+    relay_mode: Literal["outbound", "direct"] | None = None
+    state: str | None = Field(
+        default=None,
+        description="polling, busy, draining, paused, backing off, retired, starting or no token.",
+    )
+    last_heartbeat_at: str | None = None
+    heartbeat_error: str | None = None
+    poll_error: str | None = None
+    running_jobs: dict[str, str] = Field(
+        default_factory=dict, description="Job id to agent or model."
+    )
+    jobs_done: int = 0
+    jobs_failed: int = 0
+    owed_results: int = Field(default=0, description="Results that the gateway has not taken yet.")
+    max_concurrent_jobs: int | None = None
+    max_concurrent_llm_jobs: int | None = None
+    generic_jobs_enabled: bool = False
+    hardware_telemetry_enabled: bool = False
+    load_reporting_enabled: bool = True
+    models: list[str] = Field(default_factory=list, description="Slugs of the models on offer.")
+    problems: list[str] = Field(default_factory=list)
+
+
+class SwarmReport(SnakeModel):
+    """What a command came to, in the gateway's words."""
+
+    report: dict[str, Any]
+
+
+class GenericEnvelope(SnakeModel):
+    """A generic job; `job` is checked by its own contract, every mistake at once."""
+
+    job_id: str = Field(min_length=1, max_length=256)
+    request_id: str = Field(min_length=1, max_length=256)
+    node_id: str = Field(min_length=1, max_length=256)
+    job: dict[str, Any]
