@@ -27,6 +27,7 @@ class Blame(IntEnum):
     """Ended because of another rank."""
 
 
+_FAULTS = frozenset({signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS})
 # Exits that another rank may be the reason of.
 _WAITED = frozenset(
     {
@@ -91,7 +92,10 @@ def ended(
     if exit_code == -signal.SIGALRM:
         exit_code = ExitCode.JOIN_FROZEN  # joining holds the interpreter: an alarm ends it
     if exit_code < 0:
-        return Ending(f"signal={-exit_code} ({_signal_name(-exit_code)})", True, phase, words)
+        # Native code that loses a peer may fault, so a fault may be the second in a group.
+        blame = Blame.WAITED if -exit_code in _FAULTS else Blame.CULPRIT
+        cause = f"signal={-exit_code} ({_signal_name(-exit_code)})"
+        return Ending(cause, True, phase, words, blame)
     if not reported:
         # It never came so far as to choose its exit code, so the table does not apply.
         return Ending(f"exitcode={exit_code}, before its first report", True, phase, last_line)

@@ -4,8 +4,8 @@ The ring's ports are not authenticated and old ranks can steal new ones, so no p
 """
 
 import socket
+import sys
 from collections.abc import Sequence
-from typing import Self
 
 from skulkd.wire.ids import NodeId
 from skulkd.wire.instances import Host, Instance, MlxJacclInstance, MlxRingInstance
@@ -13,6 +13,8 @@ from skulkd.wire.instances import Host, Instance, MlxJacclInstance, MlxRingInsta
 ANYWHERE = "0.0.0.0"  # noqa: S104 - for addresses that are not ours to bind
 # Where the contract has no address to give: ranks that do not talk to each other.
 NOWHERE = "198.51.100.1"
+# Linux lets another socket listen where one is bound and does not listen, if both agree.
+_SHARED = sys.platform == "linux"
 
 
 class NoAddress(Exception):
@@ -20,7 +22,7 @@ class NoAddress(Exception):
 
 
 class PortHold:
-    """A free port. Nobody gets it by chance while it is held, MLX can bind it all the same."""
+    """A free port. While it is held nobody gets it by chance, but our own runner may bind it."""
 
     def __init__(self, address: str) -> None:
         self._socket = _bind(address) or _bind(ANYWHERE)
@@ -28,23 +30,23 @@ class PortHold:
             raise OSError(f"no free port on {address}")
         self.address, self.port = self._socket.getsockname()
 
+    def starting(self) -> None:
+        """The runner is about to bind it."""
+        if not _SHARED:
+            self.release()
+
     def release(self) -> None:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self.release()
-
 
 def _bind(address: str) -> socket.socket | None:
-    """A bound socket that does not listen; MLX, too, binds with SO_REUSEPORT."""
     held = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        if _SHARED:
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         held.bind((address, 0))
     except OSError:
         held.close()
@@ -62,32 +64,44 @@ def nodes_by_rank(instance: Instance) -> list[NodeId]:
 
 
 def listen_address(instance: Instance, rank: int) -> str:
-    """The address at which the rank is dialled: only the rank before it does."""
-    nodes = nodes_by_rank(instance)
-    before = (rank - 1) % len(nodes)
-    if isinstance(instance, MlxRingInstance):
-        seen = instance.hosts_by_node.get(nodes[before], [])
-        if rank < len(seen) and seen[rank].ip not in {ANYWHERE, NOWHERE}:
-            return seen[rank].ip
-    return ANYWHERE
+    """The address at which all others dial this rank; anywhere when they use several."""
+    seen = {
+        address
+        for other, node_id in enumerate(nodes_by_rank(instance))
+        if other != rank and (address := _seen(instance, node_id, rank)) is not None
+    }
+    return seen.pop() if len(seen) == 1 else ANYWHERE
 
 
 def dial_list(instance: MlxRingInstance, rank: int, own: str, ports: Sequence[int]) -> list[Host]:
     """Every rank's address as this rank has to dial it; its own is where it listens.
 
-    Raises NoAddress when the rank after this one cannot be dialled.
+    The contract names only neighbours. Rank 0 is dialled by all: at the address that another
+    rank dials, when this one has none. Raises NoAddress.
     """
     nodes = nodes_by_rank(instance)
-    seen = instance.hosts_by_node.get(nodes[rank], [])
-    hosts = [seen[other].ip if other < len(seen) else ANYWHERE for other in range(len(nodes))]
-    hosts[rank] = own
-    after = (rank + 1) % len(nodes)
-    if hosts[after] in {ANYWHERE, NOWHERE}:
-        raise NoAddress(
-            f"the instance has no address by which rank {rank} on {nodes[rank]} reaches"
-            f" rank {after} on {nodes[after]}"
-        )
-    return [Host(ip=ip, port=port) for ip, port in zip(hosts, ports, strict=True)]
+
+    def address(other: int) -> str:
+        if other == rank:
+            return own
+        views = [nodes[rank], *(node for at, node in enumerate(nodes) if at != other)]
+        known = (_seen(instance, node, other) for node in views)
+        found = next((ip for ip in known if ip is not None), None)
+        if found is None:
+            raise NoAddress(
+                f"the instance has no address by which rank {rank} on {nodes[rank]} reaches"
+                f" rank {other} on {nodes[other]}"
+            )
+        return found
+
+    return [Host(ip=address(other), port=port) for other, port in enumerate(ports)]
+
+
+def _seen(instance: Instance, node_id: NodeId, rank: int) -> str | None:
+    """The address of the rank as this node dials it, if it is told one."""
+    hosts = instance.hosts_by_node.get(node_id, []) if isinstance(instance, MlxRingInstance) else []
+    address = hosts[rank].ip if rank < len(hosts) else ANYWHERE
+    return None if address in {ANYWHERE, NOWHERE} else address
 
 
 def coordinator(instance: MlxJacclInstance, rank: int, ports: Sequence[int]) -> str:

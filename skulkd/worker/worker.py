@@ -344,6 +344,7 @@ class Worker:
             return await self._prepare(slot)
         if seat.prepared is None or seat.port is None:
             raise CannotLaunch("it has left the attempt", later=True)
+        seat.port.starting()
         return seat.prepared.in_group(slot.instance, seat.port.address, seat.membership.ports)
 
     async def _prepare(self, slot: Slot) -> Prepared:

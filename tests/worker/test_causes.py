@@ -63,6 +63,7 @@ def test_every_exit_code_of_the_runner_is_named_with_its_number(code: ExitCode) 
         (ExitCode.EVAL_WEDGE, Blame.WAITED),
         (ExitCode.CONNECT_DEADLINE, Blame.WAITED),
         (-14, Blame.WAITED),
+        (-11, Blame.WAITED),
         (ExitCode.GROUP_LOST, Blame.FOLLOWED),
     ],
 )

@@ -1,0 +1,103 @@
+"""Where ranks listen and dial: from the instance, with fresh ports."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from skulkd.wire.ids import NodeId
+from skulkd.wire.instances import Host, MlxJacclInstance, MlxRingInstance
+from skulkd.worker.group_ports import (
+    NoAddress,
+    PortHold,
+    coordinator,
+    dial_list,
+    listen_address,
+    nodes_by_rank,
+)
+from tests.worker.group_rig import a_group
+
+NODES = [NodeId(f"node-{rank}") for rank in range(4)]
+
+
+def ring(views: list[list[str]]) -> MlxRingInstance:
+    """`views[i][j]` is how rank i dials rank j."""
+    group = a_group(NODES[: len(views)])
+    assert isinstance(group, MlxRingInstance)
+    hosts = {
+        node: [Host(ip=ip, port=1) for ip in view] for node, view in zip(NODES, views, strict=False)
+    }
+    return group.model_copy(update={"hosts_by_node": hosts})
+
+
+SELF, NONE = "0.0.0.0", "198.51.100.1"
+FOUR = ring(
+    [
+        [SELF, "10.0.0.1", NONE, "10.0.0.3"],
+        ["10.0.0.9", SELF, "10.0.0.2", NONE],
+        [NONE, "10.0.0.1", SELF, "10.0.0.3"],
+        ["10.1.1.9", NONE, "10.0.0.2", SELF],
+    ]
+)
+
+
+def test_ranks_are_in_order_whatever_the_order_of_the_map() -> None:
+    assert nodes_by_rank(FOUR) == NODES
+
+
+def test_a_rank_listens_where_it_is_dialled() -> None:
+    assert [listen_address(FOUR, rank) for rank in (1, 2, 3)] == [
+        "10.0.0.1",
+        "10.0.0.2",
+        "10.0.0.3",
+    ]
+    assert listen_address(FOUR, 0) == "0.0.0.0"  # dialled at two addresses
+
+
+def test_everybody_can_dial_rank_0_and_its_neighbours() -> None:
+    hosts = dial_list(FOUR, 2, "10.0.0.2", [41, 42, 43, 44])
+    assert [(host.ip, host.port) for host in hosts] == [
+        ("10.0.0.9", 41),
+        ("10.0.0.1", 42),
+        ("10.0.0.2", 43),
+        ("10.0.0.3", 44),
+    ]
+
+
+def test_an_instance_without_addresses_names_the_ranks() -> None:
+    bare = ring([[SELF, NONE], ["10.0.0.9", SELF]])
+    with pytest.raises(NoAddress, match="rank 0 on node-0 reaches rank 1 on node-1"):
+        dial_list(bare, 0, "10.0.0.9", [1, 2])
+
+
+def test_the_rdma_coordinator_has_a_fresh_port_too() -> None:
+    shards = FOUR.shard_assignments
+    jaccl = MlxJacclInstance(
+        instance_id=FOUR.instance_id,
+        shard_assignments=shards,
+        jaccl_devices=[],
+        jaccl_coordinators={NODES[0]: "0.0.0.0:5", NODES[1]: "10.0.0.9:5"},
+    )
+    assert coordinator(jaccl, 0, [41, 42]) == "0.0.0.0:41"
+    assert coordinator(jaccl, 1, [41, 42]) == "10.0.0.9:41"
+
+
+def test_a_held_port_can_be_bound_by_a_runner_and_by_nobody_else() -> None:
+    hold = PortHold("127.0.0.1")
+    try:
+        assert hold.address == "127.0.0.1"
+        with socket.socket() as stranger, pytest.raises(OSError, match="in use"):
+            stranger.bind(("127.0.0.1", hold.port))
+        hold.starting()
+        with socket.create_server(("127.0.0.1", hold.port)):
+            pass
+    finally:
+        hold.release()
+
+
+def test_an_address_of_another_machine_is_not_needed_to_hold_a_port() -> None:
+    hold = PortHold("203.0.113.7")
+    assert (hold.address, hold.port > 0) == ("0.0.0.0", True)
+    hold.release()
+    hold.release()
