@@ -49,6 +49,7 @@ class Facts:
     secret_modes: Mapping[str, int] = field(default_factory=dict)
     expected_nodes: int | None = None
     min_free_bytes: int | None = None
+    storage: Sequence[Document] | None = None
     client: str = ""
     timeline: Document | None = None
 
@@ -158,6 +159,26 @@ def disk(facts: Facts) -> Iterator[Finding]:
         elif free < DISK_LOW_BYTES:
             message = f"{name} has {size_text(free)} free, less than 10 GiB"
             yield Finding("warn", message, f"free space on {name}")
+
+
+def storage(facts: Facts) -> Iterator[Finding]:
+    """The volume of staged copies, which need not be that of the models directory."""
+    if facts.storage is None:
+        yield Finding("skip", "this server tells no storage of its nodes")
+        return
+    wanted = facts.min_free_bytes or 0
+    for node in facts.storage:
+        free, name = integer(node, "diskFreeBytes"), node["name"]
+        if free is None or text(node, "stagingRoot") is None:
+            continue
+        message = f"{name} has {size_text(free)} free for staged models"
+        hint = f"skulkctl purge-staging --node {name} --dry-run"
+        if free <= DISK_FLOOR_BYTES:
+            yield Finding("fail", f"{message}; staging will fail", hint)
+        elif free < wanted:
+            yield Finding("fail", f"{message}, less than {size_text(wanted)}", hint)
+        elif free < DISK_LOW_BYTES:
+            yield Finding("warn", f"{message}, less than 10 GiB", hint)
 
 
 def health(facts: Facts) -> Iterator[Finding]:
@@ -271,6 +292,7 @@ TABLE: Mapping[str, tuple[Check, Callable[[Facts], str]]] = {
     "fresh": (fresh, always("every node has reported in the last 15s")),
     "memory": (memory, least_free("memory")),
     "disk": (disk, least_free("disk")),
+    "storage": (storage, always("staged models have room")),
     "health": (health, always("no node complains")),
     "instances": (
         instances,

@@ -19,6 +19,7 @@ from skulkctl.invocation import Invocation
 from skulkctl.views.instances import instance_items
 from skulkctl.views.nodes import node_name
 from skulkctl.views.read import Document, mapping, moment, sequence
+from skulkctl.views.storage import storage_items
 from skulkd import __version__
 
 
@@ -59,6 +60,7 @@ def gather_facts(call: Invocation, expected_nodes: int | None, min_free_bytes: i
         node_clock_offsets_s=_clock_offsets(snapshot.state, roll, snapshot.now),
         expected_nodes=expected_nodes,
         min_free_bytes=min_free_bytes,
+        storage=_storage(client, snapshot.now),
         timeline=_timeline(client),
     )
 
@@ -72,6 +74,15 @@ def _timeline(client: Client) -> Document | None:
     except CliError:
         return None
     return mapping(answer) or None
+
+
+def _storage(client: Client, now: datetime) -> Sequence[Document] | None:
+    """The storage of every node that answers; None when the server does not tell."""
+    try:
+        answer = client.get_optional("/store/storage/cluster")
+    except CliError:
+        return None  # what is wrong with the daemon is for other checks to say
+    return None if answer is None else storage_items(answer, now)
 
 
 def local_facts(call: Invocation) -> Facts:

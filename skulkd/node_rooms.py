@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from skulkd import __version__
 from skulkd.api.auth import Policy, own_names
 from skulkd.api.dispatch import Dispatcher, Patience
+from skulkd.api.downloads import serve_downloads
 from skulkd.api.for_peers import serve_peers
 from skulkd.api.inference import Inference
 from skulkd.api.inference_metrics import InferenceCollector
@@ -37,6 +38,7 @@ from skulkd.api.replanning import Replanning
 from skulkd.api.running_settings import RunningSettings
 from skulkd.api.services import Access, Identity, Services
 from skulkd.api.storage import serve_storage
+from skulkd.api.storage_metrics import StorageCollector
 from skulkd.api.swarm_jobs import ClusterExecutor
 from skulkd.api.swarm_room import Base, SwarmRoom
 from skulkd.cluster.cluster import Cluster
@@ -177,6 +179,9 @@ def build_services(rooms: Rooms, lifecycle: Lifecycle) -> Services:
     inference = _inference(rooms)
     places = rooms.settings.started.config.runtime.max_concurrent_requests
     metrics.registry.register(InferenceCollector(inference, places))
+    metrics.registry.register(
+        StorageCollector(rooms.identity.node_id, rooms.store.caretaker, rooms.view.current)
+    )
     metrics.registry.register(EventLogCollector(rooms.observe))
     tell = teller(inference.models, rooms.settings)
     swarm = _swarm(rooms, inference)
@@ -207,6 +212,7 @@ def build_services(rooms: Rooms, lifecycle: Lifecycle) -> Services:
     )
     serve_peers(services)
     serve_storage(rooms.peers, rooms.store.caretaker)
+    serve_downloads(rooms.peers, rooms.store)
     Mending(placements, rooms.replica, services.reign, rooms.identity.node_id).watch(rooms.journal)
     return services
 

@@ -44,6 +44,8 @@ class Caretaker:
     on_removed: Callable[[str], None] = lambda name: None
     start_grace_s: float = START_GRACE_S
     now: Callable[[], float] = time.time
+    last: NodeStorage | None = None
+    """What was found when somebody last looked."""
     _gate: asyncio.Lock = field(default_factory=asyncio.Lock)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -185,7 +187,8 @@ class Caretaker:
 
     async def summary(self) -> NodeStorage:
         """The storage of this node. Raises StoreError."""
-        return await asyncio.to_thread(self._summary, self.in_use())
+        self.last = await asyncio.to_thread(self._summary, self.in_use())
+        return self.last
 
     def _summary(self, used: Uses) -> NodeStorage:
         area = self.setup.area

@@ -19,6 +19,8 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+from huggingface_hub import HfApi, errors
+
 from skulkd.store.building import require_space
 from skulkd.store.errors import (
     BusyError,
@@ -73,12 +75,13 @@ def fetch_model(
         )
     try:
         with _scratch(root, target.name) as scratch:
-            files = _with_patience(lambda: _list(model_id, gguf_file), pause)
+            hub = HfApi(endpoint=environ.get("HF_ENDPOINT") or None, token=environ.get("HF_TOKEN"))
+            files = _with_patience(lambda: _list(hub, model_id, gguf_file), pause)
             missing = sum(file.size for file in files) - tree_bytes(scratch)
             require_space(scratch, max(0, missing))
             with _watched(scratch, files, report):
                 for file in files:
-                    _bring(model_id, file, scratch, pause)
+                    _bring(hub, model_id, file, scratch, pause)
             shutil.rmtree(scratch / ".cache", ignore_errors=True)
             scratch.rename(target)
     except OSError as error:
@@ -88,10 +91,8 @@ def fetch_model(
     return target
 
 
-def _list(model_id: str, gguf_file: str | None) -> list[HubFile]:
-    from huggingface_hub import HfApi
-
-    info = HfApi().model_info(model_id, files_metadata=True)
+def _list(hub: HfApi, model_id: str, gguf_file: str | None) -> list[HubFile]:
+    info = hub.model_info(model_id, files_metadata=True)
     files = [_described(sibling) for sibling in info.siblings or ()]
     return choose_files(model_id, files, gguf_file)
 
@@ -134,15 +135,15 @@ def _described(sibling: Any) -> HubFile:
     )
 
 
-def _bring(model_id: str, file: HubFile, scratch: Path, pause: Callable[[float], None]) -> None:
+def _bring(
+    hub: HfApi, model_id: str, file: HubFile, scratch: Path, pause: Callable[[float], None]
+) -> None:
     target = scratch / file.path
     if target.is_file() and _is_right(target, file):
         return
 
     def attempt() -> None:
-        from huggingface_hub import hf_hub_download
-
-        hf_hub_download(model_id, file.path, local_dir=scratch)
+        hub.hf_hub_download(model_id, file.path, local_dir=scratch)
         if not _is_right(target, file):
             # The library would take it for the right one next time.
             target.unlink(missing_ok=True)
@@ -169,8 +170,6 @@ def _with_patience(attempt: Callable[[], Any], pause: Callable[[float], None]) -
 
 def told_error(error: Exception) -> Exception:
     """What went wrong, in our words; an error of the system stays what it is."""
-    from huggingface_hub import errors
-
     if isinstance(error, StoreError) or (isinstance(error, OSError) and error.errno):
         return error
     if isinstance(error, errors.GatedRepoError):
@@ -190,8 +189,6 @@ def told_error(error: Exception) -> Exception:
 
 
 def _passes(error: Exception) -> bool:
-    from huggingface_hub import errors
-
     if isinstance(error, errors.RepositoryNotFoundError | errors.GatedRepoError):
         return False
     if isinstance(error, errors.HfHubHTTPError) and error.response is not None:

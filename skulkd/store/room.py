@@ -32,6 +32,7 @@ from skulkd.wire.state import State
 log = logging.getLogger(__name__)
 
 REBIND_S = 5.0
+SUMMARY_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,7 @@ class StoreRoom:
         """Serve, evict and announce, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.announcer.run())
+            tasks.create_task(self._keep_looking())
             if self.setup.area is not None:
                 tasks.create_task(self.caretaker.run())
             if self.host is not None:
@@ -83,6 +85,15 @@ class StoreRoom:
     def notify(self) -> None:
         """The state has changed."""
         self.caretaker.notify()
+
+    async def _keep_looking(self) -> None:
+        """For whoever wants figures without waiting for a disk."""
+        while True:
+            try:
+                await self.caretaker.summary()
+            except StoreError as error:
+                log.warning("storage cannot be looked at: %s", error.message)
+            await asyncio.sleep(SUMMARY_S)
 
     async def _serve(self, host: StoreHost) -> None:
         store = self.setup.store

@@ -12,6 +12,7 @@ from aiohttp import web
 from skulkd.api.app import FAMILIES, build_app
 from skulkd.api.auth import Policy, own_names
 from skulkd.api.dispatch import Dispatcher
+from skulkd.api.downloads import serve_downloads
 from skulkd.api.for_peers import serve_peers
 from skulkd.api.inference import Inference, Pace
 from skulkd.api.journal import Journal
@@ -124,6 +125,7 @@ def some_services(
     )
     serve_peers(node)
     serve_storage(peers, node.store.caretaker)
+    serve_downloads(peers, node.store)
     return node
 
 

@@ -33,6 +33,7 @@ def facts(**changes: Any) -> Facts:
         secret_modes={"/home/me/cluster.secret": 0o600},
         client="skulkctl",
         timeline={"runners": []},
+        storage=[],
     )
     return replace(well, **changes)
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from skulkctl.checks import Facts
+from skulkctl.checks import storage as storage_check
 from skulkctl.follow import changes
 from skulkctl.output import Style
 from skulkctl.views.purge import gains, purge_rows
@@ -331,3 +333,28 @@ def test_rm_from_the_store_asks_and_deletes(stock: StockNode, cli: Cli) -> None:
     stock.on("DELETE", "/store/models/org/m", Reply(409, busy))
     done = cli("model", "rm", "org/m", "--store", "--yes")
     assert (done.code, "instance 1" in done.err) == (4, True)
+
+
+# --- doctor ---
+
+
+def storage_findings(free: int, min_free: int | None = None) -> list[tuple[str, str]]:
+    node = {"name": "kite1", "diskFreeBytes": free, "stagingRoot": "/s"}
+    facts = Facts("http://x", storage=[node], min_free_bytes=min_free)
+    return [(found.result, found.message) for found in storage_check(facts)]
+
+
+def test_doctor_looks_at_the_volume_of_staged_models() -> None:
+    assert storage_findings(50 * GIB) == []
+    assert storage_findings(5 * GIB)[0][0] == "warn"
+    assert storage_findings(1 * GIB)[0][0] == "fail"
+    assert storage_findings(15 * GIB, 20 * GIB) == [
+        ("fail", "kite1 has 15.0 GiB free for staged models, less than 20.0 GiB")
+    ]
+
+
+def test_doctor_min_free_fails_with_the_command_that_helps(ours: StockNode, cli: Cli) -> None:
+    done = cli("doctor", "--min-free", "20G")
+    assert done.code == 7
+    assert "kite1 has 5.0 GiB free for staged models, less than 20.0 GiB" in done.out
+    assert "skulkctl purge-staging --node kite1 --dry-run" in done.err

@@ -14,11 +14,16 @@ import jsonschema
 import pytest
 
 from skulkd.api.services import Services
+from skulkd.api.storage_metrics import StorageCollector
+from skulkd.cluster.health import node_health
 from skulkd.store.staging_area import StagingArea
+from skulkd.store.transfer import Patience
 from skulkd.wire.base import Memory
-from skulkd.wire.downloads import DownloadCompleted, DownloadPending
+from skulkd.wire.downloads import DownloadCompleted, DownloadFailed, DownloadPending
 from skulkd.wire.events import InstanceCreated, InstanceDeleted, NodeDownloadProgress
 from skulkd.wire.ids import InstanceId, NodeId
+from skulkd.wire.machine import DiskUsage
+from skulkd.wire.state import State
 from skulkd.wire.storage import NodeStorage
 from tests.api.in_process import serving, some_services
 from tests.peer_mesh import MeshPeers, peer_mesh
@@ -268,4 +273,69 @@ async def test_many_copies_are_listed(tmp_path: Path) -> None:
     found = await node.store.caretaker.summary()
     assert [copy.model_id for copy in found.staged_models[:2]] == ["org/m39", "org/m38"]
     assert len(found.staged_models) == 40
+    node.monitor.close()
+
+
+# --- downloads by command, and figures ---
+
+
+async def test_a_download_is_started_on_a_node_and_its_failure_is_in_the_state(
+    tmp_path: Path,
+) -> None:
+    meshes = peer_mesh("node-a", "node-b")
+    nodes = [a_node(tmp_path / peers.node_id, peers) for peers in meshes]
+    nodes[1].store.staging.patience = Patience(attempts=1, first_pause_s=0.01, longest_pause_s=0.01)
+    body = {
+        "targetNodeId": "node-b",
+        "shardMetadata": json.loads(shard(card("org/m")).model_dump_json()),
+    }
+    async with asking(nodes[0]) as ask:
+        status, found = await ask("POST", "/download/start", body)
+        assert (status, list(found)) == (200, ["commandId"])
+        state = nodes[1].replica
+
+        def failed() -> bool:
+            entries = state.state.downloads.get(NodeId("node-b"), [])
+            return [type(entry) for entry in entries] == [DownloadFailed]
+
+        await until(failed, "the failure in the state")
+        assert (await ask("POST", "/download/start", {**body, "targetNodeId": "x"}))[0] == 404
+        assert (await ask("DELETE", "/download/node-b/org/m"))[0] == 200
+
+
+async def test_a_copy_in_use_is_not_deleted_as_a_download(tmp_path: Path) -> None:
+    node = a_node(tmp_path)
+    stage(area_of(node), "org/m")
+    node.inference.journal.append(InstanceCreated(instance=instance(card("org/m"), "node-test")))
+    async with asking(node) as ask:
+        status, found = await ask("DELETE", "/download/node-test/org/m")
+    assert status == 409
+    assert "instance 1f2e3d4c" in found["error"]["message"]
+    assert area_of(node).is_complete("org/m")
+
+
+async def test_metrics_tell_problems_and_figures(tmp_path: Path) -> None:
+    node = a_node(tmp_path)
+    stage(area_of(node), "org/m", 1000)
+    failed = DownloadFailed(
+        node_id=NodeId("node-test"), shard_metadata=shard(card("org/x")), error_message="full"
+    )
+    node.inference.journal.append(NodeDownloadProgress(download_progress=failed))
+    summary = await node.store.caretaker.summary()
+
+    def view() -> State:
+        health = node_health([failed], DiskUsage(total=Memory.of(9), available=Memory.of(1)), 0.0)
+        return node.replica.state.model_copy(update={"node_health": {NodeId("node-test"): health}})
+
+    collector = StorageCollector(NodeId("node-test"), node.store.caretaker, view)
+    values = {
+        (sample.name, *sample.labels.values()): sample.value
+        for metric in collector.collect()
+        for sample in metric.samples
+    }
+    assert values["skulk_storage_problem", "download_failed"] == 1
+    assert values["skulk_storage_problem", "disk_full"] == 1
+    assert values["skulk_storage_problem", "disk_low"] == 0
+    assert values["skulk_downloads", "failed"] == 1
+    assert values[("skulk_staged_bytes",)] == summary.staged_total_bytes
     node.monitor.close()
