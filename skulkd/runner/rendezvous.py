@@ -218,9 +218,11 @@ def _call_rank_0(party: Party) -> Meeting:
         channel.say(hello)
         answer = channel.ask(ends - time.monotonic() + _LAST_WORD_S)
     except (OSError, FrameError, ValueError) as error:
+        channel.close()
         raise GroupUnreachable(
             f"rank 0 at {address} took the call and did not answer: {error}"
         ) from error
     if "failed" in answer:
+        channel.close()
         raise GroupUnreachable(str(answer["failed"]))
     return Meeting([channel], list(answer["everybody"]))

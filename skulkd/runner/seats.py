@@ -109,6 +109,8 @@ class Stage:
             return Next(inputs.tokens, None, waits)
         last, size = self._group.size() - 1, len(rows)
         drawn = mx.distributed.recv((size,), mx.uint32, last, group=self._group)
+        # What a lost rank leaves here is no token, and looking it up would crash the process.
+        drawn = mx.minimum(drawn, self._model.vocabulary - 1)
         table = None
         if wants_table(rows):
             shape = (size, table_width(self._model.vocabulary))

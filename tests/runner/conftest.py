@@ -47,12 +47,12 @@ def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
 
 
 @pytest.fixture
-def fork(forks: ForkServer) -> Iterator[Callable[[], Runner]]:
+def fork(forks: ForkServer) -> Iterator[Callable[..., Runner]]:
     """A factory of runners that end with the test."""
     started: list[Runner] = []
 
-    def start() -> Runner:
-        started.append(forks.fork())
+    def start(**environ: str) -> Runner:
+        started.append(forks.fork(**environ))
         return started[-1]
 
     yield start
@@ -61,18 +61,40 @@ def fork(forks: ForkServer) -> Iterator[Callable[[], Runner]]:
 
 
 @pytest.fixture
-def group(fork: Callable[[], Runner]) -> MakeGroup:
+def idle_ranks(fork: Callable[..., Runner]) -> Callable[..., RankGroupOfRunners]:
+    """A factory of ranks that know nothing yet; `faults` are for all of them."""
+
+    def start(size: int, faults: str = "") -> RankGroupOfRunners:
+        made = [fork(SKULK_FAULTS=faults) for _ in range(size)]
+        return RankGroupOfRunners(made, free_hosts(size))
+
+    return start
+
+
+@pytest.fixture
+def group(idle_ranks: Callable[..., RankGroupOfRunners]) -> MakeGroup:
     """A factory of groups whose ranks end with the test."""
 
     def start(
-        size: int, model: Path, *, tensor: bool = False, **options: object
+        size: int, model: Path, *, tensor: bool = False, faults: str = "", **options: object
     ) -> RankGroupOfRunners:
-        made = RankGroupOfRunners([fork() for _ in range(size)], free_hosts(size))
+        made = idle_ranks(size, faults)
         made.configure(model, tensor=tensor, **options)
         made.become_ready()
         return made
 
     return start
+
+
+@pytest.fixture(scope="module")
+def pair(forks: ForkServer, tiny: Path) -> Iterator[RankGroupOfRunners]:
+    """Two stages of a pipeline that the tests of one module share."""
+    made = RankGroupOfRunners([forks.fork() for _ in range(2)], free_hosts(2))
+    made.configure(tiny, prefill_step=64)
+    made.become_ready()
+    yield made
+    for runner in made.ranks:
+        forks.end(runner)
 
 
 @pytest.fixture

@@ -240,13 +240,13 @@ class ForkServer:
         self._count = 0
         assert "ready" in self._hear()
 
-    def fork(self) -> Runner:
+    def fork(self, **environ: str) -> Runner:
         self._count += 1
         log = self._folder / f"runner{self._count}.log"
         their_in, our_out = os.pipe()
         our_in, their_out = os.pipe()
         log_fd = os.open(log, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
-        packet = json.dumps({"id": self._count}).encode()
+        packet = json.dumps({"id": self._count, "env": environ}).encode()
         socket.send_fds(self._control, [packet], [their_in, their_out, log_fd])
         for fd in (their_in, their_out, log_fd):
             os.close(fd)
