@@ -31,7 +31,7 @@ $(VENV)/dev.stamp: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@$(PIP) --editable '.[node,dev]'
 	@touch $@ $(VENV)/node.stamp
 
-demo: $(VENV)/node.stamp ## start a real daemon, look at it with skulkctl, stop it
+demo: $(VENV)/node.stamp ## two real daemons share a real model; look at them with skulkctl
 	@$(BIN)/python scripts/demo.py
 
 test: check ## everything that CI proves

@@ -1,8 +1,10 @@
 """RAM and swap of this machine, and wired memory on macOS. Knows nothing of runners."""
 
+import os
 import re
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
@@ -13,6 +15,7 @@ from skulkd.wire.base import Memory
 from skulkd.wire.machine import MemoryUsage
 
 VM_STAT_TIMEOUT_S = 1.0
+OVERRIDE = "OVERRIDE_MEMORY_MB"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +62,28 @@ def macos_available(total: int, stat: VmStat) -> int:
 class MemoryReader:
     """Reads memory again and again; remembers where its control group is."""
 
-    def __init__(self, root: Path = Path("/")) -> None:
+    def __init__(self, root: Path = Path("/"), environ: Mapping[str, str] = os.environ) -> None:
         self._cgroup = find_cgroup_dirs(root) if sys.platform == "linux" else None
+        self._available = _told_available(environ)
 
     def __call__(self) -> MemoryReading:
-        return _read_macos() if sys.platform == "darwin" else self._read_linux()
+        reading = _read_macos() if sys.platform == "darwin" else self._read_linux()
+        if self._available is None:
+            return reading
+        usage = reading.usage.model_copy(update={"ram_available": self._available})
+        return replace(reading, usage=usage)
 
     def _read_linux(self) -> MemoryReading:
         host = _read_psutil()
         if self._cgroup is not None:
             host = apply_limits(host, read_levels(self._cgroup))
         return MemoryReading(usage=_usage(host), wired=None)
+
+
+def _told_available(environ: Mapping[str, str]) -> Memory | None:
+    """What the operator says models may take, as in the reference; None when nothing is said."""
+    told = environ.get(OVERRIDE, "").strip()
+    return Memory.of(int(told) * 1024**2) if told.isdecimal() else None
 
 
 def _read_psutil() -> Numbers:

@@ -203,3 +203,10 @@ def test_limits_only_ever_lower_the_numbers_of_the_host(
     assert limited.total == min([host.total, *(x.limit for x in levels if x.limit is not None)])
     assert limited.available <= limited.total
     assert 0 <= limited.swap_available <= limited.swap_total <= host.swap_total
+
+
+@pytest.mark.parametrize(("told", "taken"), [("512", True), ("", False), ("much", False)])
+def test_an_operator_may_say_what_is_available(tmp_path: Path, told: str, taken: bool) -> None:
+    usage = MemoryReader(tmp_path, {"OVERRIDE_MEMORY_MB": told})().usage
+    assert (usage.ram_available.in_bytes == 512 * 1024**2) == taken
+    assert usage.ram_total.in_bytes > 0

@@ -1,0 +1,1 @@
+"""Placing on clusters of real daemons."""

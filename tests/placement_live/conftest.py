@@ -1,0 +1,87 @@
+"""One cluster of two real daemons for this folder; tests leave nothing placed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.cluster_live.cluster import LiveCluster, make_cluster
+from tests.cluster_live.live_node import LiveNode
+from tests.daemon_process import ROOT
+
+BROKEN = "local/never-loads"
+# Each node may give 2 GiB; a model of this size needs more than half of it.
+AVAILABLE_MB = "2048"
+WEIGHTS_BYTES = 800 * 1024**2
+
+
+@dataclass(frozen=True)
+class Done:
+    """How skulkctl ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+Skulkctl = Callable[..., Done]
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveCluster]:
+    """Two nodes with the tiny model and one that never loads, so its promise stays a promise."""
+    cluster = make_cluster(
+        tmp_path_factory.mktemp("pair"), 2, environ={"OVERRIDE_MEMORY_MB": AVAILABLE_MB}
+    )
+    for node in cluster.nodes:
+        _add_broken_model(node.home)
+    try:
+        cluster.start()
+        cluster.wait_formed()
+        cluster.wait_links()
+        yield cluster
+    finally:
+        cluster.end()
+
+
+def _add_broken_model(home: Path) -> None:
+    models = home / "models"
+    copy = models / "local--never-loads"
+    shutil.copytree(models / "skulk--tiny-llama", copy)
+    card = (copy / "card.toml").read_text(encoding="utf-8")
+    config = json.loads((copy / "config.json").read_text(encoding="utf-8"))
+    config["model_type"] = "no_such_architecture"
+    (copy / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    lines = [
+        f"in_bytes = {WEIGHTS_BYTES}" if line.startswith("in_bytes") else line
+        for line in card.replace("skulk/tiny-llama", BROKEN).splitlines()
+    ]
+    (copy / "card.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+@pytest.fixture
+def skulkctl(tmp_path: Path) -> Skulkctl:
+    """Run skulkctl as a process of its own against a node."""
+
+    def run(node: LiveNode, *arguments: str) -> Done:
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("SKULK_", "XDG_"))}
+        environ = kept | {
+            "SKULK_HOME": str(tmp_path),
+            "SKULK_ENDPOINT": f"http://127.0.0.1:{node.port}",
+            "PYTHONPATH": str(ROOT),
+        }
+        command = [sys.executable, "-m", "skulkctl", *arguments]
+        done = subprocess.run(
+            command, env=environ, capture_output=True, text=True, timeout=170, check=False
+        )
+        return Done(done.returncode, done.stdout, done.stderr)
+
+    return run
