@@ -11,7 +11,16 @@ import psutil
 
 from bench.figures import Figure, table
 
-MEASUREMENTS = ("startup", "throughput", "footprint", "serve", "blas", "placement")
+MEASUREMENTS = (
+    "startup",
+    "throughput",
+    "footprint",
+    "serve",
+    "blas",
+    "placement",
+    "cluster",
+    "journal",
+)
 
 
 def main() -> int:

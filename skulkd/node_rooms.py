@@ -258,6 +258,7 @@ def _inference(rooms: Rooms) -> Inference:
         rooms.journal,
         rooms.worker,
         patience,
+        lambda: [one.instance for one in rooms.cluster.core.ledger.waiting.values()],
     )
     models = ModelShelf(
         settings.sources.paths, rooms.library, elsewhere=rooms.store.announcer.cards

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import threading
 import time
 from dataclasses import dataclass, field
@@ -37,6 +38,8 @@ class Answer:
 
     node: LiveNode
     body: dict[str, Any]
+    port: int = 0
+    """Of the start that is asked; a restart of the node may change it."""
     lines: list[tuple[float, str]] = field(default_factory=list)
     status: int | None = None
     broken: str | None = None
@@ -99,7 +102,8 @@ class Answer:
     def hang_up(self) -> None:
         connection = self._connection
         if connection is not None and connection.sock is not None:
-            connection.sock.close()
+            # Closing alone would leave it open for the thread that reads.
+            connection.sock.shutdown(socket.SHUT_RDWR)
 
     def end_text(self) -> str:
         last = [line for _, line in self.lines[-3:]]
@@ -116,7 +120,8 @@ class Answer:
             self.ended_at = time.monotonic()
 
     def _talk(self) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", self.node.port, timeout=_SILENCE_S)
+        port = self.port or self.node.port
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_SILENCE_S)
         self._connection = connection
         try:
             connection.request(

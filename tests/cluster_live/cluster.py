@@ -132,7 +132,10 @@ class LiveCluster:
     def wait_formed(self, nodes: Sequence[LiveNode] | None = None) -> None:
         """Until these, or all living ones, and nobody else, agree on one master and one list."""
         wanted = list(nodes or self.alive)
-        wait_until(lambda: is_formed(wanted), f"{len(wanted)} nodes to agree", FORM_S)
+        try:
+            wait_until(lambda: is_formed(wanted), f"{len(wanted)} nodes to agree", FORM_S)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{story(wanted)}") from None
 
     def master(self, nodes: Sequence[LiveNode] | None = None) -> LiveNode:
         """Of these, or of all living ones, once they agree."""
@@ -193,6 +196,21 @@ def is_formed(nodes: Sequence[LiveNode]) -> bool:
     except (OSError, AssertionError):
         return False
     return len(sessions) == 1 and None not in sessions
+
+
+def story(nodes: Sequence[LiveNode]) -> str:
+    """What each node sees and has said, for whoever must find out what went wrong."""
+    told = []
+    for node in nodes:
+        try:
+            view = node.view()
+            seen = [(one["name"], one["ok"], one["session"]) for one in view["nodes"]]
+            told.append(f"{node.name} {node.node_id} follows {view['session']}: {seen}")
+        except (OSError, AssertionError) as error:
+            told.append(f"{node.name}: {error}")
+        lines = [line for line in node.daemon.stderr if " /" not in line]
+        told += [f"    {line}" for line in lines[-15:]]
+    return "\n".join(told)
 
 
 def runners_of(instance: Mapping[str, Any]) -> list[str]:

@@ -68,6 +68,8 @@ class LiveNode:
 
     def start(self) -> None:
         """Begin to start; `wait_ready` waits for it."""
+        if self.process is not None:
+            self.process.kill()  # what was left of the last start
         peers = [word for peer in self.peers for word in ("--peer", peer)]
         listen = "127.0.0.1:0" if self.machine is None else "0.0.0.0:52415"
         self.process = spawn_daemon(
