@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import json
 import logging
 import socket
 import time
@@ -27,6 +28,7 @@ from skulkd.cluster.fabric import FabricError, FabricPlan, TlsFiles
 from skulkd.cluster.ruling import Replan, Rules
 from skulkd.cluster.telemetry import Telemetry
 from skulkd.node_start import EXIT_PORT_TAKEN, Start, StartError
+from skulkd.peers import PeerError
 from skulkd.settings.paths import expand_home
 from skulkd.wire.config import SkulkConfig, parse_listen
 from skulkd.wire.ids import NodeId
@@ -37,6 +39,8 @@ ATTEMPTS = 5
 REFUSED_AFTER_S = 5.0
 LOOK_S = 1.0
 REDIAL_LIMIT = 10
+FIRST_REDIAL_S = 1.0
+ROSTER = "cluster.roster"
 DEFAULT_NAMESPACE = "skulk"
 
 log = logging.getLogger(__name__)
@@ -84,6 +88,7 @@ def build_cluster(
         RecordFile(paths.data / "cluster" / "placements.json"),
     )
     journal.through(cluster.append)
+    serve_roster(cluster)
     return cluster
 
 
@@ -148,13 +153,15 @@ class Redial:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._tries: dict[NodeId, tuple[int, float]] = {}
+        self._lacked = False
 
     async def look(self) -> None:
+        await self._compare()
         now = time.monotonic()
         for node in self._tries.keys() - self._cluster.gone.keys():
             del self._tries[node]
         for node, addresses in list(self._cluster.gone.items()):
-            tries, due = self._tries.get(node, (0, now + 2.0))
+            tries, due = self._tries.get(node, (0, now + FIRST_REDIAL_S))
             self._tries[node] = (tries, due)
             if now < due:
                 continue
@@ -165,6 +172,35 @@ class Redial:
             answering = [one for one in addresses if await _answers(one)]
             if answering:
                 await asyncio.to_thread(self._cluster.fabric.introduce, answering)
+
+    async def _compare(self) -> None:
+        """A master that sees more nodes than this one knows where they are.
+
+        Gossip may lose a link when two nodes dial each other at the same moment.
+        """
+        cluster = self._cluster
+        lacked, self._lacked = self._lacked, cluster.lacks_members()
+        master = cluster.master()
+        if not (lacked and self._lacked) or master is None:
+            return
+        try:
+            answer = await cluster.peers.ask(master, ROSTER, b"{}", deadline_s=2.0)
+        except PeerError as error:
+            log.debug("no roster: %s", error)
+            return
+        for node, addresses in json.loads(answer).items():
+            cluster.missing(NodeId(node), addresses)
+
+
+def serve_roster(cluster: Cluster) -> None:
+    """Tell others where the nodes are that this one sees."""
+
+    async def answer(_asker: NodeId, _body: bytes) -> bytes:
+        return json.dumps(
+            {node: list(where) for node, where in cluster.addresses().items()}
+        ).encode()
+
+    cluster.peers.serve(ROSTER, answer)
 
 
 async def _answers(address: str) -> bool:

@@ -23,7 +23,17 @@ from skulkd.cluster.messages import Beat, Bye, Entry, Message
 from skulkd.cluster.private import without_words
 from skulkd.cluster.reign import Reign
 from skulkd.cluster.ruling import Rules
-from skulkd.cluster.says import Action, Applied, Broadcast, Lost, Renamed, Replaced, Said, Send
+from skulkd.cluster.says import (
+    Action,
+    Applied,
+    Broadcast,
+    Introduce,
+    Lost,
+    Renamed,
+    Replaced,
+    Said,
+    Send,
+)
 from skulkd.cluster.telemetry import Telemetry, dump_readings
 from skulkd.peers import Peer
 from skulkd.wire.events import Event
@@ -194,6 +204,8 @@ class Cluster:
     def _take(self, node: NodeId, kind: str, head: Head, rest: bytes) -> None:
         if kind == "hello":
             self._on_hello(node, head)
+        elif kind == "meet":
+            self._on_meet(head)
         elif kind == "readings":
             if node in self.greetings:
                 self._telemetry.record_raw(node, rest)
@@ -229,6 +241,34 @@ class Cluster:
             own = self._telemetry.of(self._me.node_id)
             if own is not None:
                 self.fabric.send(node, encode("readings", dump_readings(own)))
+
+    def _introduce(self, node: NodeId, to: NodeId) -> None:
+        greeting = self.greetings.get(to)
+        if greeting is not None:
+            self.fabric.send(node, encode("meet", nodes={to: list(greeting.addresses)}))
+
+    def _on_meet(self, head: Head) -> None:
+        """Somebody sees a node that this one should see, too."""
+        nodes = head.get("nodes")
+        for node, addresses in (nodes if isinstance(nodes, dict) else {}).items():
+            self.missing(NodeId(node), [one for one in addresses if isinstance(one, str)])
+
+    def missing(self, node: NodeId, addresses: Sequence[str]) -> None:
+        """A node that is there and has no link to this one; whoever redials will try it."""
+        if node != self._me.node_id and node not in self._alive and addresses:
+            self.gone.setdefault(node, tuple(addresses))
+
+    def lacks_members(self) -> bool:
+        """Whether the master sees more nodes than this one."""
+        session = self.core.session
+        master = self.core.roster.get(session.master) if session is not None else None
+        beat = master.beat if master is not None else None
+        return beat is not None and beat.members > len(self.core.roster.members) + 1
+
+    def addresses(self) -> dict[NodeId, Sequence[str]]:
+        """Where every node that this one sees can be reached."""
+        others = {node: greeting.addresses for node, greeting in self.greetings.items()}
+        return {self._me.node_id: tuple(self._me.addresses()), **others}
 
     def _lose(self, node: NodeId, why: str) -> None:
         greeting = self.greetings.pop(node, None)
@@ -290,6 +330,9 @@ class Cluster:
                 self._advance()
             case Lost():
                 self.peers.lost(action.node)
+            case Introduce():
+                self._introduce(action.one, action.other)
+                self._introduce(action.other, action.one)
             case Renamed():
                 self._changes.renamed(action.name)
                 for node in self._alive:

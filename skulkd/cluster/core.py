@@ -35,7 +35,17 @@ from skulkd.cluster.messages import (
 )
 from skulkd.cluster.roster import Member, Roster
 from skulkd.cluster.ruling import Rules, Ruling
-from skulkd.cluster.says import Applied, Broadcast, Lost, Outbox, Renamed, Replaced, Said, Send
+from skulkd.cluster.says import (
+    Applied,
+    Broadcast,
+    Introduce,
+    Lost,
+    Outbox,
+    Renamed,
+    Replaced,
+    Said,
+    Send,
+)
 from skulkd.wire.events import Event
 from skulkd.wire.ids import EventId, NodeId
 
@@ -97,6 +107,7 @@ class Core:
         self._next_beat = 0.0
         self._next_join = 0.0
         self._next_submit = 0.0
+        self._next_hint = 0.0
         self._dirty = False
 
     # What the daemon tells it.
@@ -234,7 +245,12 @@ class Core:
                 self.ruling.meet(member.node_id, beat)
         elif self.role == "seeking" and beat.leading:
             self._elect()
-        elif self.role == "following" and self.session and member.node_id == self.session.master:
+        elif self.role == "following" and self.session and member.node_id != self.session.master:
+            if beat.leading and self.now >= self._next_hint:
+                # They would have met if they saw each other.
+                self._next_hint = self.now + 1.0
+                self.out.put(Introduce(member.node_id, self.session.master))
+        elif self.role == "following" and self.session:
             self._watch_master()
             if self.synced and beat.standing[1] > self.ledger.head:
                 self._ask(self._timing.resend_s)
@@ -306,10 +322,14 @@ class Core:
             self._seek("the master is not here")
             return
         self.out.put(Said("info", f"following {master.name} (session {session.clock})"))
+        stepped_down = self.role == "leading"
         self.role, self.session, self.ruling, self.synced = "following", session, None, False
         self._clock = max(self._clock, session.clock)
         self._ask(0.0)
         self._send_beat()
+        if stepped_down:
+            # Those who followed this node must not wait for it to fall silent.
+            self.out.put(Broadcast(self._beat()))
 
     # Keeping up with the master.
 
@@ -393,7 +413,8 @@ class Core:
         if self.ruling is None:
             return Beat(self.session, False, self.standing)
         age = self.now - self.ruling.since
-        return Beat(self.session, True, self.standing, age, self.ledger.ancestors)
+        count = len(self.roster.members) + 1
+        return Beat(self.session, True, self.standing, age, self.ledger.ancestors, count)
 
     def _send_beat(self) -> None:
         """A follower tells only its master; whoever leads or seeks tells everybody."""

@@ -74,6 +74,8 @@ class Beat:
     """Clock of the last session that this node's state is of, and its last index."""
     reign_s: float = 0.0
     ancestors: tuple[Ancestor, ...] = ()
+    members: int = 0
+    """How many nodes it sees, itself included; whoever sees fewer is missing a link."""
 
 
 @dataclass(frozen=True, slots=True)

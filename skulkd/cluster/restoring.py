@@ -20,6 +20,8 @@ from skulkd.wire.instances import Instance
 if TYPE_CHECKING:
     from skulkd.cluster.ruling import Rules
 
+ASKING_S = 0.3
+
 
 @dataclass(slots=True)
 class _Hold:
@@ -97,11 +99,12 @@ class Restoring:
     ) -> Instance | None:
         if now < hold.plan_at or hold.drop_at is not None:
             return None
-        hold.plan_at = now + self._rules.retry_s
         found = self._rules.replan(placement.instance)
+        # An empty reason: it is being asked for and will be there in a moment.
+        hold.plan_at = now + (self._rules.retry_s if found else ASKING_S)
         if not isinstance(found, str):
             return found
-        if found != hold.said:
+        if found and found != hold.said:
             hold.said = found
             notes.append(f"{describe(placement.instance)} waits for a place: {found}")
         return None

@@ -38,7 +38,10 @@ SAME_AGE_S = 0.5
 TELL_AGAIN_S = 5.0
 
 Replan = Callable[[Instance], Instance | str]
-"""The same instance on nodes that are here, or the reason why it fits nowhere."""
+"""The same instance on nodes that are here, or the reason why it fits nowhere.
+
+An empty reason means that it is not known yet and to be asked again in a moment.
+"""
 
 
 @dataclass(frozen=True, slots=True)

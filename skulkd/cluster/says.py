@@ -40,6 +40,14 @@ class Lost:
 
 
 @dataclass(frozen=True, slots=True)
+class Introduce:
+    """These two do not see each other; this node sees both."""
+
+    one: NodeId
+    other: NodeId
+
+
+@dataclass(frozen=True, slots=True)
 class Renamed:
     """This node goes by this name now; the others should hear it."""
 
@@ -54,7 +62,7 @@ class Said:
     text: str
 
 
-Action = Send | Broadcast | Applied | Replaced | Lost | Renamed | Said
+Action = Send | Broadcast | Applied | Replaced | Lost | Introduce | Renamed | Said
 
 
 class Outbox:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from skulkd.cluster.core import Core
 from skulkd.cluster.messages import Bye, Message, Record
 from skulkd.cluster.ruling import Rules
-from skulkd.cluster.says import Applied, Broadcast, Lost, Renamed, Replaced, Said, Send
+from skulkd.cluster.says import Applied, Broadcast, Introduce, Lost, Renamed, Replaced, Said, Send
 from skulkd.wire.events import Event, TestEvent
 from skulkd.wire.ids import NodeId
 from skulkd.wire.instances import Instance
@@ -192,7 +192,7 @@ class Simulation:
         node.core.receive(self.now, sender, message)
         self._carry_out(node)
 
-    def _carry_out(self, node: Node) -> None:
+    def _carry_out(self, node: Node) -> None:  # noqa: PLR0912 - one case per action
         for action in node.core.out.take():
             match action:
                 case Send():
@@ -209,6 +209,8 @@ class Simulation:
                     node.lost.append(action.node)
                 case Said():
                     node.log.append(action.text)
+                case Introduce():
+                    pass  # the links of the simulation need no help
                 case Renamed():
                     for other in self.nodes.values():
                         if self._linked(node.node_id, other.node_id):
