@@ -13,6 +13,7 @@ from skulkctl.views.nodes import NODES
 from skulkctl.views.previews import PREVIEWS
 from skulkctl.views.storage import STORAGE
 from skulkctl.views.store import STORE
+from skulkctl.views.traces import STATS, TRACES
 
 RESOURCES: dict[str, Resource] = {
     "nodes": NODES,
@@ -22,6 +23,8 @@ RESOURCES: dict[str, Resource] = {
     "storage": STORAGE,
     "store": STORE,
     "doctor": CHECKS,
+    "trace list": TRACES,
+    "trace stats": STATS,
     "config show": SETTINGS,
     "config validate": PROBLEMS,
     "context list": CONTEXTS,

@@ -52,6 +52,7 @@ COMMANDS: Mapping[str, Entry] = {
     "capture": Entry("skulkctl.commands.capture", "Write evidence of a placement into one file."),
     "events": Entry("skulkctl.commands.events", "Show what happened in the cluster."),
     "logs": Entry("skulkctl.commands.logs", "Show log lines of a node or a runner."),
+    "trace": Entry("skulkctl.commands.trace", "Measure where requests spend their time."),
     "timeline": Entry("skulkctl.commands.timeline", "See where every rank is, and who is stuck."),
     "config": Entry("skulkctl.commands.config", "Show, change or check the configuration."),
     "restart": Entry("skulkctl.commands.restart", "Restart the daemon of one node."),

@@ -125,6 +125,7 @@ class Node:
         if self._start.worker:
             background.start("worker", self._rooms.worker.run())
         background.start("cluster", run_cluster(self._rooms.cluster, self._start))
+        background.start("traces", self._rooms.observe.traces.keep_tidy(self._start.settings))
         background.start("reach", self._rooms.reach.run())
         background.start("store", self._rooms.store.run())
         return first

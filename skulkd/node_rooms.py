@@ -114,21 +114,13 @@ def build_rooms(start: Start, node_id: NodeId) -> Rooms:
         (lambda: replica.state, view.current),
         lambda: worker.cards(),  # noqa: PLW0108 - the worker comes after its files
     )  # fmt: skip
-    worker = Worker(
-        node_id=node_id,
-        state=lambda: replica.state,
-        publish=journal.append,
-        around=Around(
-            library=library,
-            log_dir=sources.paths.log_file.parent,
-            peers=peers,
-            files=StagedFiles(store.staging),
-            environ=sources.environ,
-        ),
-        options=worker_options(started.config.runtime),
-    )
+    observe = build_observe(start, events, peers, lambda: replica.state)
+    around = Around(
+        library, sources.paths.log_file.parent, peers, StagedFiles(store.staging),
+        environ=sources.environ, on_trace=observe.traces.took,
+    )  # fmt: skip
+    worker = _worker(start, node_id, journal, replica, around)
     journal.on_change(worker.notify)
-    observe = build_observe(start, events)
     drain = Drain(sources.paths.data / "drain.json")
     return Rooms(
         settings=settings,
@@ -150,6 +142,18 @@ def build_rooms(start: Start, node_id: NodeId) -> Rooms:
         view=view,
         store=store,
         observe=observe,
+    )
+
+
+def _worker(
+    start: Start, node_id: NodeId, journal: Journal, replica: Replica, around: Around
+) -> Worker:
+    return Worker(
+        node_id=node_id,
+        state=lambda: replica.state,
+        publish=journal.append,
+        around=around,
+        options=worker_options(start.settings.started.config.runtime),
     )
 
 

@@ -34,6 +34,8 @@ from skulkd.api import (
     store,
     swarm,
     timeline,
+    traces,
+    tracing,
 )
 from skulkd.api.bodies import parse_body, parse_query, read_body
 from skulkd.api.middleware import make_entry
@@ -64,6 +66,8 @@ FAMILIES: tuple[RouteTable, ...] = (
     timeline.routes,
     capture.routes,
     logs.routes,
+    tracing.routes,
+    traces.routes,
     diagnostics.routes,
     events.routes,
     admin.routes,

@@ -13,6 +13,7 @@ from skulkd.api.runner_cancel import serve_runner_cancel
 from skulkd.api.services import Services
 from skulkd.api.task_relay import serve_tasks
 from skulkd.api.timeline import serve_timeline
+from skulkd.api.traces import serve_traces
 
 
 def serve_peers(node: Services) -> None:
@@ -24,6 +25,7 @@ def serve_peers(node: Services) -> None:
     serve_timeline(node)
     serve_capture(node)
     serve_logs(node)
+    serve_traces(node)
     serve_restart(node)
     serve_hello(node)
     serve_load(node)

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from skulkd.api.trace_desk import TraceDesk
 from skulkd.cluster.health import EVENT_LOG
 from skulkd.observe.event_disk import MIB, DiskLimits, EventDisk
 from skulkd.observe.event_log import EventLog
@@ -35,6 +36,7 @@ class Observing:
 
     log: LogRing
     event_writer: EventWriter | None
+    traces: TraceDesk
 
     def start(self) -> None:
         logging.getLogger().addHandler(self.log)
@@ -56,14 +58,18 @@ class Observing:
 
 
 def build_observing(
-    paths: Paths, settings: EventLogSection, events: EventLog, redact: Callable[[str], str]
+    paths: Paths,
+    settings: EventLogSection,
+    events: EventLog,
+    redact: Callable[[str], str],
+    traces: TraceDesk,
 ) -> Observing:
     """The parts, connected to the log; nothing runs yet."""
     writer = None
     if settings.enabled:
         writer = EventWriter(EventDisk(paths.event_log / "api", disk_limits(settings)))
         events.sink = writer.take
-    return Observing(LogRing(_Bare(redact)), writer)
+    return Observing(LogRing(_Bare(redact)), writer, traces)
 
 
 def disk_limits(settings: EventLogSection) -> DiskLimits:

@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from skulkd.wire.base import Attributes, CamelModel
-from skulkd.wire.ids import ModelId, NodeId, TaskId
+from skulkd.wire.ids import CommandId, ModelId, NodeId, TaskId
 
 TraceTaskKind = Literal["image", "text", "embedding"]
 
@@ -50,6 +50,37 @@ class TraceListItem(CamelModel):
 
 class TraceListResponse(CamelModel):
     traces: list[TraceListItem] = Field(description="Newest first.")
+
+
+class TraceItem(TraceListItem):
+    """With keys that the reference lacks: whose trace it is, and whether a rank is missing."""
+
+    command_id: CommandId | None = Field(default=None, description="Id of the chat completion.")
+    ranks: list[int] = Field(default_factory=list)
+    world_size: int = 1
+    partial: bool = Field(default=False, description="The part of some rank never came.")
+
+
+class TraceSilence(CamelModel):
+    node_id: NodeId
+    error: str
+
+
+class TraceItems(CamelModel):
+    """What we answer: the reference's list, and who did not answer."""
+
+    traces: list[TraceItem] = Field(description="Newest first.")
+    unreachable_nodes: list[TraceSilence] = Field(default_factory=list)
+
+
+class TracePart(CamelModel):
+    """What one node tells the others of a placement about one rank's part."""
+
+    task_id: TaskId
+    rank: int
+    traces: list["TraceEventResponse"]
+    command_id: CommandId | None = None
+    world_size: int = 1
 
 
 class TraceResponse(CamelModel):

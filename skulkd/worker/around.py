@@ -6,6 +6,7 @@ from pathlib import Path
 
 from skulkd.machine.memory import MemoryReader
 from skulkd.peers import Peers
+from skulkd.runner.protocol import TaskTrace
 from skulkd.wire.machine import MemoryUsage
 from skulkd.worker.model_files import Library, ModelFiles
 from skulkd.worker.process import Spawn
@@ -23,6 +24,8 @@ class Around:
     memory: Callable[[], MemoryUsage] | None = None
     spawn: Spawn | None = None
     environ: Mapping[str, str] | None = None
+    on_trace: Callable[[TaskTrace], None] = lambda _: None
+    """Takes what a rank measured of a traced task."""
 
 
 def memory_reader() -> Callable[[], MemoryUsage]:

@@ -102,6 +102,7 @@ class Worker:
             self._options,
             os.environ if around.environ is None else around.environ,
         )
+        self._on_trace = around.on_trace
         self._slots: dict[RunnerId, Slot] = {}
         self._jobs: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
@@ -335,6 +336,7 @@ class Worker:
             return not_started(str(error), restart_helps=error.later)
         duty = Duty(prepared.configure, prepared.launch, slot.record, slot.desk, self._options)
         slot.supervisor = Supervisor(duty, self._spawn, self._wake.set)
+        slot.supervisor.on_trace = self._on_trace
         return await slot.supervisor.run()
 
     async def _prepared(self, slot: Slot) -> Prepared:

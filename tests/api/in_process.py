@@ -29,6 +29,7 @@ from skulkd.api.services import Access, Identity, Services
 from skulkd.api.storage import serve_storage
 from skulkd.api.swarm_jobs import ClusterExecutor
 from skulkd.api.swarm_room import Base, SwarmRoom
+from skulkd.api.trace_desk import TraceDesk
 from skulkd.api.worker_seam import Worker
 from skulkd.cluster.lone_peers import LonePeers
 from skulkd.cluster.reign import lone_reign
@@ -38,6 +39,7 @@ from skulkd.cluster.telemetry import Telemetry
 from skulkd.machine.collect import MachineMonitor
 from skulkd.machine.redact import redact_text
 from skulkd.observe.event_log import EventLog
+from skulkd.observe.trace_files import TraceFiles
 from skulkd.peers import Peers
 from skulkd.settings.paths import find_paths
 from skulkd.store.library import ModelLibrary
@@ -119,7 +121,11 @@ def some_services(
         store=build_store(setup, library, around),
         reign=lone_reign(peers.node_id),
         observe=build_observing(
-            settings.sources.paths, EventLogSection(enabled=False), events, redact_text
+            settings.sources.paths,
+            EventLogSection(enabled=False),
+            events,
+            redact_text,
+            TraceDesk(TraceFiles(settings.sources.paths.traces), peers, lambda: replica.state),
         ),
         swarm=SwarmRoom(base, Drain(home / "drain.json")),
     )

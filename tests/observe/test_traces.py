@@ -1,0 +1,254 @@
+"""Traces: files, merging, sums, the switch, and the views over several nodes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from skulkctl.views.traces import find_trace, microseconds, stats_items, trace_items, waterfall
+from skulkd.api.services import Services
+from skulkd.observe.trace_files import BadTraceId, NoSuchTrace, Part, TraceFiles
+from skulkd.observe.trace_stats import item_of, merged, merged_items, source_nodes, stats_of
+from skulkd.runner.protocol import TaskTrace
+from skulkd.wire.events import InstanceCreated, TaskCreated
+from skulkd.wire.ids import CommandId, NodeId, TaskId
+from skulkd.wire.tracing import TraceEventResponse, TraceItems, TracePart
+from tests.api.in_process import serving, some_services
+from tests.daemon.builders import a_task, an_instance
+from tests.peer_mesh import MeshPeers, peer_mesh
+
+TASK = TaskId("task-1")
+
+
+def span(name: str, start: int, took: int, rank: int = 0, **changes: Any) -> TraceEventResponse:
+    facts: dict[str, Any] = {
+        "name": name, "start_us": start, "duration_us": took, "rank": rank, "category": name,
+        "node_id": f"node-{rank}", "model_id": "m", "task_kind": "text", "tags": ["text"],
+    }  # fmt: skip
+    return TraceEventResponse(**{**facts, **changes})
+
+
+def part(rank: int, *events: TraceEventResponse, size: int = 2) -> Part:
+    return Part(TASK, rank, events, CommandId("cmd-9"), size)
+
+
+def test_parts_of_ranks_become_one_trace_that_knows_what_is_missing(tmp_path: Path) -> None:
+    files = TraceFiles(tmp_path)
+    files.add(part(1, span("prefill", 100, 50, rank=1)))
+    assert files.read(TASK).partial
+    files.add(part(0, span("prefill", 90, 70), span("decode", 160, 40)))
+    files.add(part(0, span("prefill", 90, 70), span("decode", 160, 40)))
+    trace = files.read(TASK)
+    assert (trace.ranks, trace.partial, trace.command_id) == ([0, 1], False, "cmd-9")
+    assert len(trace.events) == 3
+    assert trace.events[0] == span("prefill", 100, 50, rank=1)
+
+
+def test_the_file_is_chromes_format(tmp_path: Path) -> None:
+    files = TraceFiles(tmp_path)
+    files.add(part(0, span("prefill", 100, 50)))
+    document = json.loads(files.path(TASK).read_text())
+    row, thread = document["traceEvents"]
+    assert (row["ph"], row["ts"], row["dur"], row["tid"], row["cat"]) == (
+        "X",
+        100,
+        50,
+        0,
+        "prefill",
+    )
+    assert row["args"]["node_id"] == "node-0"
+    assert thread["args"] == {"name": "Rank 0"}
+    assert document["skulk"]["partial"] is True
+
+
+def test_files_of_others_and_damaged_ones(tmp_path: Path) -> None:
+    files = TraceFiles(tmp_path)
+    (tmp_path / "trace_bad.json").write_text("{")
+    row = {"name": "x", "ph": "X", "ts": 1.5, "dur": 2, "tid": 3, "args": {"task_kind": "new"}}
+    (tmp_path / "trace_stock.json").write_text(json.dumps({"traceEvents": [row]}))
+    assert [one.task_id for one in files.every()] == ["stock"]
+    event = files.read("stock").events[0]
+    assert (event.rank, event.task_kind, event.category) == (3, None, "unknown")
+    with pytest.raises(NoSuchTrace):
+        files.read("bad")
+    for evil in ("../x", "", "a/b", ".hidden", "x" * 200):
+        with pytest.raises(BadTraceId):
+            files.path(evil)
+
+
+def test_old_traces_are_swept_and_zero_days_keep_all(tmp_path: Path) -> None:
+    files = TraceFiles(tmp_path)
+    files.add(part(0, span("a", 1, 1)))
+    files.add(Part(TaskId("new"), 0, [span("a", 1, 1)]))
+    os.utime(files.path(TASK), (1000.0, 1000.0))
+    os.utime(files.path("new"), (500_000.0, 500_000.0))
+    assert files.sweep(0, now_s=600_000.0) == 0
+    assert files.sweep(3, now_s=600_000.0) == 1
+    assert [one.task_id for one in files.every()] == ["new"]
+
+
+def test_sums(tmp_path: Path) -> None:
+    files = TraceFiles(tmp_path)
+    files.add(part(0, span("decode", 100, 10), span("decode", 120, 30), span("mark", 150, 0)))
+    files.add(part(1, span("decode", 90, 20, rank=1)))
+    trace = files.read(TASK)
+    stats = stats_of(trace, source_nodes(trace, {NodeId("node-0"): "kite1"}, NodeId("me")))
+    assert stats.total_wall_time_us == 60
+    decode = stats.by_category["decode"]
+    assert (decode.total_us, decode.count, decode.min_us, decode.max_us, decode.avg_us) == (
+        60, 3, 10, 30, 20.0,
+    )  # fmt: skip
+    assert stats.by_rank["1"].by_category["decode"].total_us == 20
+    assert stats.by_category["mark"].total_us == 0
+    assert [one.friendly_name for one in stats.source_nodes] == ["kite1", None]
+
+
+def test_the_same_task_on_several_nodes_is_one_row(tmp_path: Path) -> None:
+    a, b = TraceFiles(tmp_path / "a"), TraceFiles(tmp_path / "b")
+    a.add(part(0, span("prefill", 1, 2)))
+    b.add(part(1, span("decode", 1, 2, rank=1, tags=["tool_call"])))
+    items = [item_of(one.read(TASK), []) for one in (a, b)]
+    assert [one.partial for one in items] == [True, True]
+    (row,) = merged_items(items)
+    assert (row.ranks, row.partial, row.categories) == ([0, 1], False, ["decode", "prefill"])
+    assert row.has_tool_activity
+    whole = merged([a.read(TASK), b.read(TASK), a.read(TASK)])
+    assert (whole.ranks, len(whole.events), whole.partial) == ([0, 1], 2, False)
+
+
+@contextlib.asynccontextmanager
+async def two_nodes(
+    home: Path,
+) -> AsyncIterator[tuple[aiohttp.ClientSession, Services, Services, list[MeshPeers]]]:
+    mesh = peer_mesh("node-0", "node-1")
+    (home / "a").mkdir()
+    (home / "b").mkdir()
+    near = some_services(home / "a", peers=mesh[0])
+    far = some_services(home / "b", peers=mesh[1])
+    async with serving(near) as url, aiohttp.ClientSession(url) as client:
+        yield client, near, far, mesh
+    far.monitor.close()
+
+
+async def get(client: aiohttp.ClientSession, path: str) -> tuple[int, Any]:
+    async with client.get(path) as answer:
+        return answer.status, await answer.json()
+
+
+async def test_traces_over_the_api(tmp_path: Path) -> None:
+    async with two_nodes(tmp_path) as (client, near, far, mesh):
+        near.observe.traces.files.add(part(0, span("prefill", 10, 5)))
+        far.observe.traces.files.add(part(1, span("prefill", 12, 5, rank=1)))
+        _, local = await get(client, "/v1/traces")
+        assert TraceItems.model_validate(local).traces[0].partial
+        _, whole = await get(client, "/v1/traces/cluster")
+        item = whole["traces"][0]
+        assert (item["ranks"], item["partial"], item["commandId"]) == ([0, 1], False, "cmd-9")
+        assert whole["unreachableNodes"] == []
+        _, one = await get(client, f"/v1/traces/cluster/{TASK}")
+        assert [event["rank"] for event in one["traces"]] == [0, 1]
+        _, own = await get(client, f"/v1/traces/{TASK}")
+        assert [event["rank"] for event in own["traces"]] == [0]
+        _, stats = await get(client, f"/v1/traces/cluster/{TASK}/stats")
+        assert (stats["totalWallTimeUs"], set(stats["byRank"])) == (7, {"0", "1"})
+        async with client.get(f"/v1/traces/cluster/{TASK}/raw") as answer:
+            assert "attachment" in answer.headers["Content-Disposition"]
+            assert len((await answer.json())["traceEvents"]) == 4
+        assert (await get(client, "/v1/traces/nothing"))[0] == 404
+        assert (await get(client, "/v1/traces/cluster/nothing"))[0] == 404
+        assert (await get(client, "/v1/traces/..%2Fx"))[0] == 400
+        mesh[1].serve("trace.list", _mute)
+        _, partial = await get(client, "/v1/traces/cluster")
+        assert [one["nodeId"] for one in partial["unreachableNodes"]] == ["node-1"]
+        ids = {"taskIds": [TASK, "nothing"]}
+        async with client.post("/v1/traces/delete", json=ids) as answer:
+            assert await answer.json() == {"deleted": [TASK], "notFound": ["nothing"]}
+        async with client.post("/v1/traces/delete", json={"taskIds": ["../x"]}) as answer:
+            assert answer.status == 400
+
+
+async def _mute(_asker: NodeId, _body: bytes) -> bytes:
+    return b"nonsense"
+
+
+async def test_the_switch_is_answered_with_what_was_agreed(tmp_path: Path) -> None:
+    async with two_nodes(tmp_path) as (client, near, _, _):
+        assert (await get(client, "/v1/tracing"))[1] == {"enabled": False}
+        async with client.put("/v1/tracing", json={"enabled": True}) as answer:
+            assert await answer.json() == {"enabled": True}
+        assert near.replica.state.tracing_enabled
+        async with client.put("/v1/tracing", json={"enabled": "yes"}) as answer:
+            assert answer.status == 422
+
+
+async def test_a_measured_part_reaches_every_node_of_the_placement(tmp_path: Path) -> None:
+    async with two_nodes(tmp_path) as (_, near, far, mesh):
+        instance = an_instance(nodes=(NodeId("node-0"), NodeId("node-1")))
+        task = a_task(instance.instance_id)
+        for event in (InstanceCreated(instance=instance),
+                      TaskCreated(task_id=task.task_id, task=task)):  # fmt: skip
+            near.inference.journal.append(event)
+        near.observe.traces.took(
+            TaskTrace(task_id=task.task_id, rank=0, traces=[span("prefill", 1, 2)])
+        )
+        await near.observe.traces.settled()
+        for node in (near, far):
+            trace = node.observe.traces.files.read(task.task_id)
+            assert (trace.ranks, trace.world_size, trace.partial) == ([0], 2, True)
+            assert trace.command_id == task.command_id
+        mesh[1].leave()
+        near.observe.traces.took(
+            TaskTrace(task_id=task.task_id, rank=1, traces=[span("prefill", 1, 2, rank=1)])
+        )
+        await near.observe.traces.settled()
+        assert not near.observe.traces.files.read(task.task_id).partial
+
+
+async def test_a_disk_that_refuses_costs_the_trace_only(tmp_path: Path) -> None:
+    async with two_nodes(tmp_path) as (_, near, _, _):
+        (tmp_path / "a" / "traces").write_text("a file where a directory should be")
+        await near.observe.traces.keep(
+            TracePart(task_id=TASK, rank=0, traces=[span("prefill", 1, 2)])
+        )
+        with pytest.raises(NoSuchTrace):
+            near.observe.traces.files.read(TASK)
+
+
+def test_the_waterfall_is_drawn_over_ranks() -> None:
+    events = [span("prefill", 0, 50_000), span("decode_step", 50_000, 10_000),
+              span("decode_step", 60_000, 40_000), span("first_token", 60_000, 0),
+              span("prefill", 10_000, 40_000, rank=1)]  # fmt: skip
+    answer = {"taskId": TASK, "traces": [json.loads(one.model_dump_json()) for one in events]}
+    drawn = waterfall(answer, 70, wide=False).splitlines()
+    assert drawn[0].split() == ["rank", "span", "took", "0", "100.0", "ms"]
+    assert [line.split()[:2] for line in drawn[1:]] == [
+        ["0", "prefill"], ["0", "decode_step"], ["0", "first_token"], ["1", "prefill"],
+    ]  # fmt: skip
+    assert drawn[2].split()[2:4] == ["x2", "50.0"]
+    first, second = drawn[1].index("▮"), drawn[2].index("▮")
+    assert first < second
+    assert drawn[3].count("·") == 1
+    assert waterfall({"traces": []}, 70, wide=False) == "the trace is empty\n"
+
+
+def test_finding_a_trace_by_prefix_or_by_the_completions_id() -> None:
+    items = trace_items({"traces": [{"taskId": "ab1", "commandId": "c1"},
+                                    {"taskId": "ab2", "commandId": "d2"}]})  # fmt: skip
+    assert find_trace(items, "ab1", None) == "ab1"
+    assert find_trace(items, None, "chatcmpl-d2") == "ab2"
+    assert find_trace(items, None, "d2") == "ab2"
+    for typed, command in (("ab", None), ("x", None), (None, "zz")):
+        with pytest.raises(LookupError):
+            find_trace(items, typed, command)
+    assert [microseconds(one) for one in (5, 4100, 2_350_000, None)] == [
+        "5 us", "4.1 ms", "2.35 s", "-",
+    ]  # fmt: skip
+    rows = stats_items({"byCategory": {"a": {"totalUs": 5, "count": 1}}, "byRank": {"1": {}}})
+    assert (rows[0]["totalText"], rows[0]["rank"]) == ("5 us", "all")
