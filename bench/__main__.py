@@ -20,6 +20,7 @@ MEASUREMENTS = (
     "placement",
     "cluster",
     "journal",
+    "storage",
 )
 
 

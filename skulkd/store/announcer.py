@@ -32,6 +32,7 @@ from skulkd.wire.state import State
 log = logging.getLogger(__name__)
 
 LOOK_S = 10.0
+SOON_S = 2.0
 STORE_LOOK_S = 30.0
 REPEAT_S = 20.0
 """An event may take a while to come back as state, or be lost with a master."""
@@ -54,6 +55,12 @@ class Announcer:
     _offered: list[Described] = field(default_factory=list)
     _asked_store_at: float | None = None
 
+    @property
+    def _knows_store(self) -> bool:
+        """Whether the store was heard lately, or need not be: a host may still be starting."""
+        asks = self.calls is not None and not self.setup.is_host and self.setup.area is not None
+        return not asks or self._asked_store_at is not None
+
     def look(self) -> None:
         self._wake.set()
 
@@ -66,7 +73,7 @@ class Announcer:
             except StoreError as error:
                 log.warning("model files cannot be listed: %s", error.message)
             try:
-                async with asyncio.timeout(LOOK_S):
+                async with asyncio.timeout(LOOK_S if self._knows_store else SOON_S):
                     await self._wake.wait()
             except TimeoutError:
                 continue
@@ -130,11 +137,13 @@ class Announcer:
         due = self._asked_store_at is None or self.clock() - self._asked_store_at >= STORE_LOOK_S
         if self.calls is None or self.setup.is_host or self.setup.area is None or not due:
             return
-        self._asked_store_at = self.clock()
         try:
             self._offered = await self.calls.catalogue()
         except StoreError as error:
-            log.info("the store does not tell what it has: %s", error.message)
+            log.debug("the store does not tell what it has: %s", error.message)
+            self._asked_store_at = None
+        else:
+            self._asked_store_at = self.clock()
 
     def _tell(self, wanted: DownloadProgress, known: DownloadProgress | None) -> None:
         model_id = model_of(wanted)

@@ -27,7 +27,7 @@ from skulkd.wire.storage import NodePurge, NodeStorage, PurgedModel, StagedCopy
 log = logging.getLogger(__name__)
 
 TICK_S = 1.0
-START_GRACE_S = 15.0
+START_GRACE_S = 10.0
 
 
 @dataclass(slots=True)
