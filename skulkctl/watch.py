@@ -29,6 +29,9 @@ WAIT_S = 600.0
 PATIENCE_S = 10.0
 _POLL_S = 0.25
 _LOOK_S = 5.0
+# So long the master gets to move an instance whose node turned out to be the obstacle.
+MOVE_S = 10.0
+_MOVABLE = ("memory-guard: ", "staging-failed: ")
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,7 @@ def _watch(
 ) -> Document | None:
     heard_at = time.monotonic()
     end = heard_at + limit_s
+    grace = _Grace()
     item: Document | None = None
     while (left_s := end - time.monotonic()) > 0:
         try:
@@ -93,7 +97,8 @@ def _watch(
             item = _find(snapshot, goal.instance_id)
             if _is_reached(goal, item):
                 return item
-            _check(call, goal, item)
+            if not grace.lasts(item):
+                _check(call, goal, item)
             line.show(*_progress(goal, item))
         time.sleep(min(_POLL_S, left_s))
     raise _too_late(goal, item, limit_s)
@@ -116,6 +121,23 @@ def _is_reached(goal: Goal, item: Document | None) -> bool:
     if goal.wanted == "deleted":
         return item is None
     return item is not None and item["status"] == "ready"
+
+
+class _Grace:
+    """Patience with failures that the master mends by moving the instance elsewhere."""
+
+    def __init__(self) -> None:
+        self._until: float | None = None
+
+    def lasts(self, item: Document | None) -> bool:
+        """Whether what is wrong may be gone in a moment; never for long."""
+        wrong = [str(runner["error"]) for runner in failures(item)] if item is not None else []
+        if not any(mark in why for mark in _MOVABLE for why in wrong):
+            self._until = None
+            return False
+        now = time.monotonic()
+        self._until = now + MOVE_S if self._until is None else self._until
+        return now < self._until
 
 
 def _check(call: Invocation, goal: Goal, item: Document | None) -> None:

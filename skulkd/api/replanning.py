@@ -41,7 +41,8 @@ class Replanning:
             return ""
         around = with_news(placements.around(), news)
         try:
-            return replanned(instance, placements.state(), around)
+            left_out = placements.left_out(instance.instance_id)
+            return replanned(instance, placements.state(), around, left_out)
         except Refusal as refusal:
             return str(refusal)
 

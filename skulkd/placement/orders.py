@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import NAMESPACE_OID, uuid5
 
 from pydantic import Field
@@ -113,11 +113,17 @@ def decide_delete(order: DeleteOrder, state: State) -> Decided:
     return Decided((InstanceDeleted(instance_id=order.instance_id),), instance)
 
 
-def decide_repair(order: DeleteOrder, state: State, around: Circumstances) -> Decided:
-    """An instance that has failed where it is, elsewhere. Raises Refusal."""
+def decide_repair(
+    order: DeleteOrder,
+    state: State,
+    around: Circumstances,
+    left_out: frozenset[NodeId] = frozenset(),
+) -> Decided:
+    """An instance that has failed where it is, elsewhere but not on these. Raises Refusal."""
     repair = find(state, order.instance_id)
     if repair is None:
         raise UnknownInstance
+    repair = replace(repair, excluded=repair.excluded | left_out)
     return Decided(tuple(repair_events(repair, state, around)), repair.instance)
 
 

@@ -142,6 +142,13 @@ def test_wait_ends_at_the_first_failure_with_runner_error_and_phase(
     )
 
 
+def test_wait_gives_the_master_time_to_move_what_has_no_room(cli: Cli, node: ModelNode) -> None:
+    short: Any = {"RunnerFailed": {"errorMessage": "not started: memory-guard: needs 9 GiB"}}
+    accepting(node, a_state(short, LOADING), a_state(), instance_id=INSTANCE)
+    result = cli("place", MODEL, "--wait", "-q")
+    assert (result.code, result.out) == (0, f"{INSTANCE}\n")
+
+
 def test_a_failure_is_told_without_a_phase_when_nobody_knows_it(cli: Cli, node: ModelNode) -> None:
     accepting(node, a_state(FAILED), instance_id=INSTANCE)
     result = cli("place", MODEL, "--wait", "-q")

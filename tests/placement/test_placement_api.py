@@ -324,3 +324,18 @@ async def test_an_instance_without_room_is_placed_wider_and_one_that_fits_nowher
     kinds = [type(entry).__name__ for entry in node.events.between(0, len(node.events))]
     assert kinds.count("InstanceCreated") == 3
     assert kinds.count("InstanceDeleted") == 2
+
+
+async def test_a_move_keeps_to_the_nodes_that_the_order_allowed(
+    node: Services, client: Client
+) -> None:
+    mending = Mending(node.placements, node.replica, lone_reign(OWN), OWN)
+    mending.watch(node.inference.journal)
+    _, answer = await place(client, MODEL, excluded_nodes=["c"])
+    instance = next(iter(node.replica.state.instances.values()))
+    failed = RunnerFailed(error_message=f"not started: {MEMORY_GUARD}: somebody took it")
+    runner_id = next(iter(instance.shard_assignments.runner_to_shard))
+    node.inference.journal.append(RunnerStatusUpdated(runner_id=runner_id, runner_status=failed))
+    assert mending._task is not None
+    await mending._task
+    assert sorted(nodes_of(node, answer["instance_id"])) == ["b", OWN]
