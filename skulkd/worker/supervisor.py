@@ -31,6 +31,7 @@ from skulkd.worker.task_stream import RUNNER_CRASHED, TaskEnded, TaskStream
 
 _log = logging.getLogger(__name__)
 _DRAIN_S = 2.0
+_RUNNER_FAILED = "runner_failed"
 STOPPED = "stopped by a signal"
 
 
@@ -265,7 +266,9 @@ class Supervisor:
                 self._desk.acknowledged(message.task_id)
             case protocol.TaskStatus():
                 self._note_refusal(message)
-                self._desk.reported(message)
+                # In a group the rank that notices knows least: its requests wait for the verdict.
+                if not (self._duty.grouped and message.error_type == _RUNNER_FAILED):
+                    self._desk.reported(message)
                 self._on_change()
             case protocol.Output() | protocol.PrefillProgress():
                 if not self._desk.progressed(message, size_bytes):

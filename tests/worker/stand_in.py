@@ -165,9 +165,8 @@ class StandIn:
             self._say(task, int(argument))
         elif command == "fail":
             self._end(task, "Failed", "no such thing" + "!" * int(argument or 0))
-        elif command == "crash":
-            self._out(task, "before")
-            os._exit(int(argument))
+        elif command in {"crash", "lose"}:
+            self._leave(task, int(argument), telling=command == "lose")
         elif command == "signal":
             self._out(task, "before")
             os.kill(os.getpid(), int(argument))
@@ -189,6 +188,13 @@ class StandIn:
             os._exit(70)
         else:
             self._break_the_pipe(command)
+
+    def _leave(self, task: Fields, code: int, *, telling: bool) -> NoReturn:
+        self._out(task, "before")
+        if telling:
+            own = {"errorType": "runner_failed", "errorMessage": "the runner failed: lost"}
+            self._send("TaskStatus", taskId=task["taskId"], status="Failed", **own)
+        os._exit(code)
 
     def _say(self, task: Fields, count: int) -> None:
         if self._rank == 0:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from skulkd.runner.protocol import GenerationOptions
 from skulkd.wire.events import TaskCreated, TaskFailed
 from skulkd.wire.runners import RunnerFailed, RunnerReady
 from skulkd.worker.refusals import NoSuchInstance, NotReady
-from tests.worker.group_rig import group_of, group_ready
+from tests.worker.group_rig import OPTIONS, group_of, group_ready
 from tests.worker.rig import (
     a_request,
     eventually,
@@ -89,12 +90,13 @@ async def test_a_rank_that_dies_or_freezes_ends_all_and_all_come_back(
         assert {e.task_id for e in failed} >= {stream.task_id}
 
 
-async def test_the_first_to_notice_is_not_blamed(tmp_path: Path) -> None:
-    async with group_of(tmp_path, [stand_in(), stand_in()]) as rig:
+@pytest.mark.parametrize("command", ["crash 91 on 0", "lose 91 on 0"])
+async def test_the_first_to_notice_is_not_blamed(tmp_path: Path, command: str) -> None:
+    unwatched = replace(OPTIONS, patience=replace(OPTIONS.patience, look_every_s=3600))
+    async with group_of(tmp_path, [stand_in(), stand_in()], unwatched) as rig:
         instance_id = await group_ready(rig)
-        stream = await rig.ask(instance_id, "crash 91 on 0")
-        follower = rig.pid(1)
-        os.kill(follower, signal.SIGSTOP)
+        os.kill(rig.pid(1), signal.SIGSTOP)
+        stream = await rig.ask(instance_id, command)
         _, ended = await read_all(stream)
         assert "rank 1 on node-1: stopped by a signal" in (ended.error_message or "")
 

@@ -1,0 +1,1 @@
+"""One model over several real daemons."""

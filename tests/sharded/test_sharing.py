@@ -1,0 +1,68 @@
+"""One model over several real daemons: the answers are those of one node."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from tests.cluster_live.chatting import stream
+from tests.cluster_live.cluster import LiveCluster
+from tests.sharded.group import answer, create, delete, is_process, placed
+
+
+@pytest.fixture(scope="module")
+def expected(three: LiveCluster) -> str:
+    """What one node answers."""
+    with placed(three, three.nodes[:1]):
+        text = answer(three.nodes[0])
+    assert text
+    return text
+
+
+@pytest.mark.parametrize(("size", "sharding"), [(2, "Pipeline"), (3, "Pipeline"), (2, "Tensor")])
+def test_every_way_of_sharing_answers_like_one_node_whoever_is_asked(
+    three: LiveCluster, expected: str, size: int, sharding: str
+) -> None:
+    with placed(three, three.nodes[:size], sharding=sharding) as group:
+        assert len(group.pids()) == size
+        assert [answer(node) for node in three.nodes] == [expected] * 3
+
+
+@pytest.mark.parametrize(
+    ("rank", "number", "cause"),
+    [
+        (0, signal.SIGKILL, "signal=9 (SIGKILL)"),
+        (1, signal.SIGKILL, "signal=9 (SIGKILL)"),
+        (0, signal.SIGSTOP, "stopped by a signal"),
+        (1, signal.SIGSTOP, "stopped by a signal"),
+    ],
+)
+def test_a_rank_that_dies_or_freezes_is_named_and_the_group_serves_again(
+    three: LiveCluster, expected: str, rank: int, number: int, cause: str
+) -> None:
+    with placed(three, three.nodes[:2]) as group:
+        running = stream(three.nodes[2])
+        running.wait_tokens(3)
+        old = group.pids()
+        victim = group.nodes[rank]
+        os.kill(group.pid(rank), number)
+        running.wait_end()
+        assert running.error is not None, running.end_text()
+        message = running.error["message"]
+        assert f"rank {rank} on " in message
+        assert victim.node_id in message
+        assert cause in message
+        group.wait_serving_again(old)
+        assert not any(is_process(pid) for pid in old)
+        assert answer(three.nodes[2]) == expected
+
+
+def test_a_group_that_is_deleted_while_it_starts_leaves_nothing(
+    three: LiveCluster, expected: str
+) -> None:
+    for _ in range(3):
+        delete(create(three, three.nodes))
+    with placed(three, three.nodes):
+        assert answer(three.nodes[1]) == expected
