@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from skulkctl.tables import Column, Resource
 from skulkctl.units import GIB, age_text, size_text
-from skulkctl.views.read import Document, integer, number, sequence, text
+from skulkctl.views.read import Document, flag, integer, number, sequence, text
 
 DISK_FLOOR_BYTES = 2 * GIB  # below it the daemon stops writing its event log
 DISK_LOW_BYTES = 10 * GIB
@@ -52,6 +52,7 @@ class Facts:
     storage: Sequence[Document] | None = None
     client: str = ""
     timeline: Document | None = None
+    swarm: Document | None = None
 
 
 @dataclass(frozen=True)
@@ -258,6 +259,21 @@ def secrets(facts: Facts) -> Iterator[Finding]:
             yield Finding("fail", message, f"chmod 600 {path}")
 
 
+def rotation(facts: Facts) -> Iterator[Finding]:
+    """A forgotten drain looks like a cluster that is too small."""
+    for node in facts.nodes:
+        if node["draining"]:
+            message = f"{node['name']} drains and takes no new work"
+            yield Finding("warn", message, f"skulkctl undrain {node['name']}")
+
+
+def swarm(facts: Facts) -> Iterator[Finding]:
+    if "/v1/swarm" in facts.lacks:
+        yield Finding("skip", "this server has no /v1/swarm")
+    for problem in sequence(facts.swarm, "problems"):
+        yield Finding("fail", str(problem), "skulkctl swarm status")
+
+
 def client(facts: Facts) -> Iterator[Finding]:
     yield Finding("ok", facts.client)
 
@@ -277,6 +293,12 @@ def least_free(part: str) -> Callable[[Facts], str]:
         return f"least free is {size_text(amount)} on {name}"
 
     return sentence
+
+
+def gateway_node(facts: Facts) -> str:
+    if not flag(facts.swarm, "configured"):
+        return "not enrolled with a gateway"
+    return f"{text(facts.swarm, 'state')} as {text(facts.swarm, 'node_id')}"
 
 
 def always(sentence: str) -> Callable[[Facts], str]:
@@ -300,6 +322,8 @@ TABLE: Mapping[str, tuple[Check, Callable[[Facts], str]]] = {
     ),
     "ranks": (ranks, always("no rank is stuck")),
     "warnings": (warnings, always("no node warns")),
+    "rotation": (rotation, always("every node takes new work")),
+    "swarm": (swarm, gateway_node),
     "config": (config, always("the configuration is valid")),
     "clock": (clock, always("clocks agree within 5s")),
     "secrets": (secrets, always("secret files are private")),

@@ -44,6 +44,9 @@ def gather_facts(call: Invocation, expected_nodes: int | None, min_free_bytes: i
         lacks.add(CLUSTER_PATH)
     if members is None:
         lacks.add(MEMBERS_PATH)
+    swarm = _swarm(client)
+    if swarm is None:
+        lacks.add("/v1/swarm")
     clock = snapshot.server_clock
     return replace(
         local_facts(call),
@@ -62,6 +65,7 @@ def gather_facts(call: Invocation, expected_nodes: int | None, min_free_bytes: i
         min_free_bytes=min_free_bytes,
         storage=_storage(client, snapshot.now),
         timeline=_timeline(client),
+        swarm=swarm,
     )
 
 
@@ -83,6 +87,15 @@ def _storage(client: Client, now: datetime) -> Sequence[Document] | None:
     except CliError:
         return None  # what is wrong with the daemon is for other checks to say
     return None if answer is None else storage_items(answer, now)
+
+
+def _swarm(client: Client) -> Document | None:
+    """How the gateway node stands; None when the server has none."""
+    try:
+        answer = client.get_optional("/v1/swarm")
+    except CliError as error:
+        return {"configured": True, "problems": ["; ".join(error.why) or error.what]}
+    return None if answer is None else mapping(answer)
 
 
 def local_facts(call: Invocation) -> Facts:

@@ -11,6 +11,7 @@ from skulkctl.tables import EMPTY, Column, Resource, age, plain, size
 from skulkctl.units import age_text, time_text
 from skulkctl.views.read import (
     Document,
+    flag,
     integer,
     mapping,
     moment,
@@ -38,6 +39,10 @@ def skew(value: object) -> str:
     return f"{'+' if value > 0 else '-'}{age_text(abs(value))}"
 
 
+def drain_word(value: object) -> str:
+    return "draining" if value else EMPTY
+
+
 def trip(value: object) -> str:
     return f"{value:.1f}ms" if isinstance(value, int | float) else EMPTY
 
@@ -56,6 +61,7 @@ NODES = Resource(
             "ok, warn, error, or NO ANSWER when the node is silent.",
             status=True,
         ),
+        Column("drain", "draining", "yes while it takes no new work.", text=drain_word),
         Column("free", "memory.availableBytes", "Free memory.", text=size, right=True),
         Column("memory", "memory.totalBytes", "All memory.", text=size, right=True),
         Column("disk", "disk.availableBytes", "Free disk of the models volume.", size, right=True),
@@ -158,6 +164,7 @@ def _item(
 def _as_member(member: Document) -> dict[str, object]:
     """What only a node that is asked can tell; null on a stock server."""
     return {
+        "draining": flag(member, "draining"),
         "uptimeSeconds": number(member, "uptimeSeconds"),
         "clockSkewSeconds": number(member, "clockSkewSeconds"),
         "roundTripMs": number(member, "roundTripMs"),

@@ -42,6 +42,7 @@ def status_document(
         *_other_sessions(nodes, session),
         *_node_reasons(nodes),
         *_instance_reasons(instances),
+        *_draining(nodes),
     ]
     if not nodes:
         message = "the daemon answers, but knows no node, not even itself"
@@ -53,7 +54,7 @@ def status_document(
         "endpoint": endpoint,
         "healthy": not problems,
         "nodes": [
-            {key: node[key] for key in ("name", "id", "role", "health", "version")}
+            {key: node[key] for key in ("name", "id", "role", "health", "version", "draining")}
             for node in nodes
         ],
         "master": masters[0]["name"] if masters else None,
@@ -131,6 +132,20 @@ def _instance_reasons(instances: Sequence[Document]) -> list[Document]:
         for instance in instances
         for runner in sequence(instance, "runners")
         if text(runner, "status") == "RunnerFailed"
+    ]
+
+
+def _draining(nodes: Sequence[Document]) -> list[Document]:
+    return [
+        _problem(
+            "warn",
+            str(node["name"]),
+            "draining",
+            "takes no new work",
+            f"skulkctl undrain {node['name']}",
+        )
+        for node in nodes
+        if node["draining"]
     ]
 
 

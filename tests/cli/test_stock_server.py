@@ -134,6 +134,8 @@ def test_doctor_lists_every_check_and_exits_7(cli: Cli, stock: StockNode) -> Non
         ("warn", "instances"),
         ("skip", "ranks"),
         ("warn", "warnings"),
+        ("ok", "rotation"),
+        ("skip", "swarm"),
         ("ok", "config"),
         ("ok", "clock"),
         ("skip", "secrets"),

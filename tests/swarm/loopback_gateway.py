@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Callable
@@ -47,7 +48,7 @@ class LoopbackGateway:
     always: dict[str, Fault] = field(default_factory=dict)
     answers: dict[str, Any] = field(default_factory=dict)
     hold_polls: bool = False
-    """Empty polls hang until a job is there, as a gateway is expected to hold them."""
+    """Empty polls wait for a job as long as they ask for, as a gateway is expected to do."""
     open_polls: int = 0
     most_open_polls: int = 0
     base_url: str = ""
@@ -97,10 +98,16 @@ class LoopbackGateway:
         try:
             async with self._changed:
                 if self.hold_polls:
-                    await self._changed.wait_for(lambda: bool(self.jobs))
+                    await self._hold(body["wait_ms"] / 1000)
                 return self.jobs.popleft() if self.jobs else {"job": None}
         finally:
             self.open_polls -= 1
+
+    async def _hold(self, seconds: float) -> None:
+        # No longer than asked for: who has gone meanwhile must get no job.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._changed.wait_for(lambda: bool(self.jobs))
 
     def _log(self, request: web.Request, name: str, body: Any, status: int) -> None:
         headers = {key.lower(): value for key, value in request.headers.items()}

@@ -141,7 +141,7 @@ async def test_a_token_in_the_environment_enrols_by_itself(
     }
     async with at_work(a_service(tmp_path, gateway, environ)):
         await gateway.until(lambda: "poll" in gateway.names())
-    assert gateway.names() == ["enroll", "heartbeat", "poll"]
+    assert gateway.names()[:3] == ["enroll", "heartbeat", "poll"]
 
 
 async def test_a_refused_setup_changes_nothing(gateway: LoopbackGateway, tmp_path: Path) -> None:

@@ -146,7 +146,7 @@ async def test_410_stops_polls_until_a_heartbeat_is_taken(tmp_path: Path) -> Non
             assert node.gateway.names() == ["heartbeat"]
             session.notify()
             await node.gateway.until(lambda: "poll" in node.gateway.names())
-            assert node.gateway.names() == ["heartbeat", "heartbeat", "poll"]
+            assert node.gateway.names()[:3] == ["heartbeat", "heartbeat", "poll"]
 
 
 async def test_a_revoked_token_is_said_and_work_goes_on_when_it_is_taken_again(
@@ -198,7 +198,7 @@ async def test_drain_stops_polls_and_is_told_at_once(tmp_path: Path) -> None:
             assert count(node.gateway.names(), "poll") == 1
             node.draining[0] = False
             session.notify()
-            await node.gateway.until(lambda: count(node.gateway.names(), "poll") == 2)
+            await node.gateway.until(lambda: count(node.gateway.names(), "poll") >= 2)
 
 
 async def test_a_job_leased_twice_runs_once(tmp_path: Path) -> None:
@@ -208,11 +208,13 @@ async def test_a_job_leased_twice_runs_once(tmp_path: Path) -> None:
         await node.gateway.offer(job())
         await node.gateway.offer(job())
         async with running(node.session):
-            await node.gateway.until(lambda: count(node.gateway.names(), "poll") == 3)
+            await node.gateway.until(lambda: count(node.gateway.names(), "poll") >= 3)
             node.executor.gate.set()
             await node.gateway.until(lambda: "result" in node.gateway.names())
+            polls = count(node.gateway.names(), "poll")
             await node.gateway.offer(job())  # and again after it was delivered
-            await node.gateway.until(lambda: count(node.gateway.names(), "poll") == 4)
+            await node.gateway.until(lambda: not node.gateway.jobs)
+            await node.gateway.until(lambda: count(node.gateway.names(), "poll") > polls)
         again = node.restarted()
         assert await again.serve(job(), None) is None
         assert count(node.gateway.names(), "RUN") == 1
