@@ -19,6 +19,7 @@ MEASUREMENTS = (
     "blas",
     "placement",
     "cluster",
+    "recovery",
     "journal",
     "storage",
 )
