@@ -11,7 +11,6 @@ loop has lost its followers, whatever its sockets say.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from typing import Literal
 
 from skulkd.cluster.ledger import Ledger
@@ -46,6 +45,7 @@ from skulkd.cluster.says import (
     Said,
     Send,
 )
+from skulkd.cluster.timing import Doubt, Timing
 from skulkd.wire.events import Event
 from skulkd.wire.ids import EventId, NodeId
 
@@ -53,27 +53,6 @@ SUBMIT_LIMIT = 256
 PENDING_LIMIT = 20_000
 
 Role = Literal["seeking", "following", "leading"]
-
-
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """Seconds, for a small cluster; a large one takes its time, see `scaled`."""
-
-    beat_s: float = 0.5
-    beat_timeout_s: float = 3.0
-    seek_s: float = 1.0
-    """How long a starting node listens for a master before it wants to be one."""
-    elect_s: float = 0.3
-    stagger_s: float = 0.6
-    """The next best node waits so much longer for the best one to lead."""
-    resend_s: float = 0.4
-    still_s: float = 2.0
-    """A node that was not run for so long must not believe what it remembers."""
-
-    def scaled(self, nodes: int) -> Timing:
-        factor = max(1.0, nodes / 16)
-        beat_s, timeout_s = self.beat_s * factor, self.beat_timeout_s * factor
-        return replace(self, beat_s=beat_s, beat_timeout_s=timeout_s)
 
 
 class Core:
@@ -108,6 +87,7 @@ class Core:
         self._next_join = 0.0
         self._next_submit = 0.0
         self._next_hint = 0.0
+        self._doubt = Doubt()
         self._dirty = False
 
     # What the daemon tells it.
@@ -246,14 +226,31 @@ class Core:
         elif self.role == "seeking" and beat.leading:
             self._elect()
         elif self.role == "following" and self.session and member.node_id != self.session.master:
-            if beat.leading and self.now >= self._next_hint:
-                # They would have met if they saw each other.
-                self._next_hint = self.now + 1.0
-                self.out.put(Introduce(member.node_id, self.session.master))
+            if beat.leading and beat.session is not None:
+                self._two_masters(member, beat.session)
         elif self.role == "following" and self.session:
             self._watch_master()
             if self.synced and beat.standing[1] > self.ledger.head:
                 self._ask(self._timing.resend_s)
+
+    def _two_masters(self, other: Member, session: Session) -> None:
+        """This node sees its master and another one. They would have met if they could.
+
+        They are told of each other. If that does not help, there is no way between them, and
+        this node, which sees both, leads in the name of its master.
+        """
+        master = self.roster.get(self.session.master) if self.session is not None else None
+        if master is None or master.beat is None or not master.beat.leading:
+            return
+        if self.now >= self._next_hint:
+            self._next_hint = self.now + 1.0
+            self.out.put(Introduce(other.node_id, master.node_id))
+        rivals = sum(node < self.node_id for node in self.roster.members) * self._timing.seek_s
+        patience_s = self.timing.beat_timeout_s + rivals
+        if self.synced and self._doubt.lasts(session, self.now, patience_s):
+            names = f"{master.name} and {other.name}"
+            self.out.put(Said("warning", f"{names} do not reach each other; this node leads both"))
+            self._lead(master.beat.reign_s)
 
     def _watch_master(self) -> None:
         session = self.session
@@ -298,13 +295,15 @@ class Core:
         if self.now >= self._seek_until + better * self._timing.stagger_s:
             self._lead()
 
-    def _lead(self) -> None:
+    def _lead(self, inherited_s: float = 0.0) -> None:
+        """`inherited_s`: age of a reign that this one continues, so that it keeps its rank."""
         self._clock += 1
         session = Session(self._clock, self.node_id)
         self.role, self.session, self.synced = "leading", session, True
         if (name := self.roster.own_free_name()) != self.roster.name:
             self._take_name(name)
         self.ruling = Ruling(self, session, self._rules)
+        self.ruling.since -= inherited_s
         count = len(self.roster.members) + 1
         first_and_alone = count == 1 and self.ledger.session is None
         if not first_and_alone:

@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import os
 import threading
 import time
 from collections import deque
@@ -34,6 +35,9 @@ KEEP_ALIVES = 6
 INBOX_FRAMES = 16_384
 INTRODUCTION_S = 2.0
 _USER = "skulk"
+# Closing a link to a machine that was cut off blocks one of Zenoh's threads for ten seconds. With
+# its usual two, the nodes that are still there would not be heard meanwhile.
+RUNTIME = "(rx: (worker_threads: 24), tx: (worker_threads: 8), net: (worker_threads: 4))"
 
 Plane = Literal["beat", "all", "readings"]
 _PRIORITY = {
@@ -117,6 +121,7 @@ class Fabric:
     def open(self, loop: asyncio.AbstractEventLoop) -> None:
         """Blocking; call it in a thread. Raises FabricError, also when the port is taken."""
         self._loop = loop
+        os.environ.setdefault("ZENOH_RUNTIME", RUNTIME)
         try:
             session = zenoh.open(self._config())
         except zenoh.ZError as error:

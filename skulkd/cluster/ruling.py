@@ -73,7 +73,7 @@ class Ruling:
     """From the moment this node leads until it does no longer."""
 
     def __init__(self, core: Holder, session: Session, rules: Rules) -> None:
-        self.since = core.now
+        self.since = self._began = core.now
         self.session = session
         self._core = core
         self._rules = rules
@@ -204,7 +204,7 @@ class Ruling:
                 core.out.put(Said("warning", text))
                 core.out.put(Lost(member.node_id))
                 self.node_lost(member.node_id)
-        if not self._swept and core.now - self.since >= self._rules.settle_s:
+        if not self._swept and core.now - self._began >= self._rules.settle_s:
             self._swept = True
             for node in known_nodes(core.ledger.state) - core.roster.living().keys():
                 self.node_lost(node)

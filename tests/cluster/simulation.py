@@ -91,6 +91,10 @@ class Simulation:
                 if (node in side) != (other in side):
                     self._cut.add(frozenset((node, other)))
 
+    def cut_link(self, one: str, other: str) -> None:
+        """These two do not reach each other; everybody else reaches both."""
+        self._cut.add(frozenset((NodeId(one), NodeId(other))))
+
     def heal(self) -> None:
         self._cut.clear()
 

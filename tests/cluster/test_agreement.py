@@ -165,6 +165,27 @@ def test_two_clusters_that_meet_become_one_and_keep_their_placements() -> None:
     assert state.runners[RunnerId("new-r0")] == RunnerReady()
 
 
+def test_a_link_that_is_missing_does_not_make_two_clusters() -> None:
+    sim = three()
+    sim.start("d")
+    sim.run(3)
+    old = sim.masters()[0]
+    sim.append("a", created("i1", old))
+    sim.run(1)
+    cut_off = next(node for node in sim.nodes if node != old)
+    sim.cut_link(old, cut_off)
+    sim.run(12)
+    assert len(sim.masters()) == 1
+    assert len({node.core.session for node in sim.nodes.values()}) == 1
+    assert sim.masters()[0] not in (old, cut_off)
+    assert list(sim.nodes[cut_off].core.ledger.state.instances) == ["i1"]
+    before = sim.masters()
+    sim.heal()
+    sim.run(5)
+    sim.assert_one_cluster()
+    assert sim.masters() == before
+
+
 def test_what_cannot_be_kept_is_named() -> None:
     sim = three()
     sim.cut("c")
@@ -281,7 +302,19 @@ def test_a_cluster_that_lived_on_does_not_take_back_old_placements() -> None:
 OPERATIONS = st.lists(
     st.tuples(
         st.sampled_from(
-            ["append", "append", "place", "cut", "heal", "freeze", "thaw", "kill", "start", "wait"]
+            [
+                "append",
+                "append",
+                "place",
+                "cut",
+                "link",
+                "heal",
+                "freeze",
+                "thaw",
+                "kill",
+                "start",
+                "wait",
+            ]
         ),
         st.integers(0, 7),
     ),
@@ -318,6 +351,8 @@ def _operate(sim: Simulation, kind: str, number: int) -> None:
         sim.append(node, created(f"i{number}", node))
     elif kind == "cut":
         sim.cut(sorted(sim.nodes)[: 1 + number % len(sim.nodes)])
+    elif kind == "link":
+        sim.cut_link(node, sorted(sim.nodes)[(number + 1 + number // 4) % len(sim.nodes)])
     elif kind == "heal":
         sim.heal()
     elif kind in ("freeze", "thaw"):
