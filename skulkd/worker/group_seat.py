@@ -3,6 +3,7 @@
 Every rank has a membership and a port; the one with rank 0 also leads.
 """
 
+import asyncio
 from collections.abc import Callable
 from uuid import uuid4
 
@@ -34,6 +35,8 @@ class GroupSeat:
         self.process_attempt = 0
         self.has_process = False
         self.busy = False
+        self.work: asyncio.Task[None] | None = None
+        """Preparing or joining; it may wait for files for hours."""
         self._life = uuid4().hex
         self._told: tuple[object, ...] | None = None
         self._number = 0
@@ -51,6 +54,13 @@ class GroupSeat:
         if self.port is not None:
             self.port.release()
         self.port, self.port_attempt = port, self.membership.attempt
+
+    async def leave(self, limit_s: float) -> None:
+        """Nobody needs this rank any more."""
+        if self.work is not None:
+            self.work.cancel()
+            await asyncio.wait({self.work}, timeout=limit_s)
+        self.hold(None)
 
     def close(self, ending: Ending) -> None:
         self.membership.close(ending)

@@ -90,7 +90,7 @@ class GroupTasks:
             self._hands.begin(self._tell(node, body))
 
     async def _offer(self, node: NodeId, body: bytes) -> bytes:
-        return await self._peers.ask(node, FOLLOW, body, deadline_s=self._limits.ask_s)
+        return await self._peers.ask(node, FOLLOW, body, deadline_s=self._limits.follow_s)
 
     async def _tell(self, node: NodeId, body: bytes) -> None:
         try:

@@ -9,7 +9,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TypeVar, assert_never
 
 from pydantic import ValidationError
 
@@ -24,6 +24,7 @@ from skulkd.worker.group_ports import PortHold, listen_address
 from skulkd.worker.group_seat import GroupSeat
 from skulkd.worker.launching import CannotLaunch, Prepared
 from skulkd.worker.options import GroupLimits
+from skulkd.worker.plan import EndAttempt, Enlist, Join, Prepare
 from skulkd.worker.slot import Slot
 from skulkd.worker.task_stream import RUNNER_CRASHED, TaskEnded
 
@@ -65,11 +66,28 @@ class Groups:
 
     # --- for the worker ---
 
-    def enlist(self, slot: Slot, seat: GroupSeat) -> None:
+    def carry_out(
+        self, slot: Slot, seat: GroupSeat, action: Enlist | Prepare | Join | EndAttempt
+    ) -> None:
+        """A step of the plan that has to do with other ranks."""
+        match action:
+            case Enlist():
+                self._enlist(slot, seat)
+            case Prepare():
+                self._occupy(seat, self._prepare(slot, seat))
+            case Join():
+                self._occupy(seat, self._join(slot, seat, seat.membership.attempt))
+            case EndAttempt():
+                self._end_attempt(slot, seat, action.why)
+            case _ as unreachable:
+                assert_never(unreachable)
+
+    def _enlist(self, slot: Slot, seat: GroupSeat) -> None:
         """A rank of this node; with rank 0 this node leads."""
         if seat.rank == 0:
             seats = [Seat(rank, node, self._name(node)) for rank, node in enumerate(seat.nodes)]
             seat.lead = GroupLead(seat.instance_id, seats, slot.crashes, self._limits, self._clock)
+        self._hands.wake()
 
     def leader_lost(self, slot: Slot) -> str | None:
         """Why this rank is on its own, if it is."""
@@ -102,15 +120,7 @@ class Groups:
         self._forget({slot.runner_id for slot, _ in slots if not slot.stopping})
         return min(due, default=None)
 
-    def prepare(self, slot: Slot, seat: GroupSeat) -> None:
-        """Files and memory, before anybody starts."""
-        self._occupy(seat, self._prepare(slot, seat))
-
-    def join(self, slot: Slot, seat: GroupSeat) -> None:
-        """Files and memory again, and a port for this attempt."""
-        self._occupy(seat, self._join(slot, seat, seat.membership.attempt))
-
-    def end_attempt(self, slot: Slot, seat: GroupSeat, why: str | None) -> None:
+    def _end_attempt(self, slot: Slot, seat: GroupSeat, why: str | None) -> None:
         """Kill the process, at once."""
         if why is not None:
             seat.close(Ending(why, restart_helps=True, blame=Blame.LOST))
@@ -152,7 +162,7 @@ class Groups:
                 self._hands.wake()
 
         seat.busy = True
-        self._hands.begin(occupied())
+        seat.work = self._hands.begin(occupied())
 
     async def _prepare(self, slot: Slot, seat: GroupSeat) -> None:
         try:
@@ -214,7 +224,7 @@ class Groups:
         cause = lead.take_verdict()
         if cause is None:
             return
-        if slot.job is None:
+        if slot.job is None and (slot.seat is None or slot.seat.refused is None):
             slot.record.set_status(RunnerFailed(error_message=cause))
         model_id = slot.record.identity.shard.model_card.model_id
         message = f"the ranks of {model_id} ended before it finished ({cause}); ask again"
@@ -237,6 +247,8 @@ class Groups:
             link = self._links.pop(key)
             if link.task is not None:
                 link.task.cancel()
+        for runner_id in self._told.keys() - kept:
+            del self._told[runner_id]
 
     # --- questions of other nodes ---
 

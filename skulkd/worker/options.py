@@ -46,6 +46,8 @@ class GroupLimits:
     beat_s: float = 1.0
     """How often the leader asks every rank where it is, when nothing changes."""
     ask_s: float = 3.0
+    follow_s: float = 15.0
+    """For handing a request to a rank: a long prompt takes its time on a slow network."""
     lease_s: float = 15.0
     """A node that is silent for so long is lost: its rank, or the leader, cannot be led."""
     join_s: float = 60.0

@@ -273,18 +273,7 @@ class Worker:
             why = not_started("this node knows no others, so it has no ranks", restart_helps=False)
             slot.refuse(why, later_s=0.0)
             return
-        match action:
-            case Enlist():
-                groups.enlist(slot, seat)
-                self._wake.set()
-            case Prepare():
-                groups.prepare(slot, seat)
-            case Join():
-                groups.join(slot, seat)
-            case EndAttempt():
-                groups.end_attempt(slot, seat, action.why)
-            case _ as unreachable:
-                assert_never(unreachable)
+        groups.carry_out(slot, seat, action)
 
     def _publish_statuses(self, state: State) -> None:
         for slot in self._slots.values():
@@ -382,7 +371,7 @@ class Worker:
                 _log.error("the supervisor of runner %s does not end", slot.runner_id)
                 job.cancel()
         if slot.seat is not None:
-            slot.seat.hold(None)
+            await slot.seat.leave(_LAST_STEPS_S)
         slot.record.set_status(RunnerShutdown())
 
     def _begin(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:

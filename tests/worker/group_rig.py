@@ -33,7 +33,7 @@ from tests.peer_mesh import MeshPeers, peer_mesh
 from tests.worker.rig import DEADLINE_S, Shelf, a_card, a_request, eventually
 
 # A node is lost when it is gone, not when this machine is slow.
-LIMITS = GroupLimits(beat_s=0.2, ask_s=20, lease_s=120, settle_s=20)
+LIMITS = GroupLimits(beat_s=0.2, ask_s=20, follow_s=60, lease_s=120, settle_s=20)
 OPTIONS = WorkerOptions(
     patience=Patience(look_every_s=0.1),
     stop=StopSteps(ask_s=0.5, term_s=0.5, kill_s=10),
@@ -174,13 +174,19 @@ async def group_of(
     options: WorkerOptions = OPTIONS,
     library: Any = None,
     memory: Any = None,
+    files: Any = None,
 ) -> AsyncIterator[GroupRig]:
     """As many nodes as ways to start runners; all stop, with what they started."""
     rig = GroupRig(peer_mesh(*(f"node-{number}" for number in range(len(spawns)))))
     loops = []
     for peers, spawn in zip(rig.peers, spawns, strict=True):
         around = Around(
-            library or Shelf(), log_dir / peers.node_id, peers=peers, spawn=spawn, memory=memory
+            library or Shelf(),
+            log_dir / peers.node_id,
+            peers=peers,
+            spawn=spawn,
+            memory=memory,
+            files=files,
         )
         worker = Worker(
             node_id=peers.node_id,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from dataclasses import replace
@@ -185,3 +186,30 @@ async def test_only_the_node_of_rank_0_takes_requests(tmp_path: Path) -> None:
         with pytest.raises(NoSuchInstance):
             rig.workers[0].retry("another")  # type: ignore[arg-type]
         await rig.all_reach(RunnerReady)
+
+
+class Slow:
+    """Files that never come."""
+
+    def __init__(self) -> None:
+        self.waiting = 0
+
+    async def ensure_files(self, _shard: object) -> Path:
+        self.waiting += 1
+        try:
+            await asyncio.Event().wait()
+            raise AssertionError
+        finally:
+            self.waiting -= 1
+
+
+async def test_files_of_a_deleted_group_are_not_waited_for(tmp_path: Path) -> None:
+    files = Slow()
+    async with group_of(tmp_path, [stand_in()] * 2, files=files) as rig:
+        instance_id = rig.place()
+        await eventually(lambda: files.waiting == 2, "both nodes to wait for files")
+        rig.delete(instance_id)
+        await eventually(lambda: files.waiting == 0, "nobody to wait any more")
+        await eventually(
+            lambda: not any(worker.diagnostics() for worker in rig.workers), "no record to be left"
+        )
