@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from skulkd import __version__
 from skulkd.api.auth import Policy, own_names
+from skulkd.api.cluster_metrics import ClusterCollector
 from skulkd.api.dispatch import Dispatcher, Patience
 from skulkd.api.downloads import serve_downloads
 from skulkd.api.for_peers import serve_peers
@@ -183,6 +184,7 @@ def build_services(rooms: Rooms, lifecycle: Lifecycle) -> Services:
     inference = _inference(rooms)
     places = rooms.settings.started.config.runtime.max_concurrent_requests
     metrics.registry.register(InferenceCollector(inference, places))
+    metrics.registry.register(ClusterCollector(rooms.cluster))
     metrics.registry.register(
         StorageCollector(rooms.identity.node_id, rooms.store.caretaker, rooms.view.current)
     )

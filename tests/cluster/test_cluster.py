@@ -8,7 +8,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from prometheus_client import CollectorRegistry, generate_latest
 
+from skulkd.api.cluster_metrics import ClusterCollector
 from skulkd.cluster import greeting
 from skulkd.cluster.commands import NO_MASTER, Decision
 from skulkd.cluster.telemetry import Readings
@@ -150,6 +152,22 @@ async def test_placements_are_on_disk_and_damage_costs_one_version(tmp_path: Pat
     assert [one.instance.instance_id for one in record.placements] == ["i1"]
     a.file.path.with_suffix(".old").write_text("{}")
     assert a.file.load() is None
+
+
+async def test_figures_tell_members_master_journal_and_traffic(tmp_path: Path) -> None:
+    async with clusters(tmp_path, "a", "b") as (a, b):
+        b.cluster.append(TestEvent())
+        await until(lambda: b.events, "an event")
+        figures = {}
+        for name, member in (("a", a), ("b", b)):
+            registry = CollectorRegistry()
+            registry.register(ClusterCollector(member.cluster))
+            figures[name] = generate_latest(registry).decode()
+        assert "skulk_cluster_members 2.0" in figures["a"]
+        assert "skulk_cluster_master 1.0" in figures["a"]
+        assert "skulk_cluster_master 0.0" in figures["b"]
+        assert "skulk_journal_events_total 1.0" in figures["b"]
+        assert 'skulk_fabric_bytes_total{way="in"}' in figures["b"]
 
 
 def make_certificates(home: Path, *names: str) -> None:

@@ -1,0 +1,56 @@
+"""Figures of the cluster for `/metrics`, looked up when somebody scrapes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from skulkd.cluster.cluster import Cluster
+
+
+class ClusterCollector(Collector):
+    """Members, the master, the journal, and what went over the fabric."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def collect(self) -> Iterator[Metric]:
+        core, traffic = self._cluster.core, self._cluster.fabric.traffic
+        members = len(core.roster.living())
+        yield GaugeMetricFamily("skulk_cluster_members", "Nodes seen, this one included", members)
+        yield GaugeMetricFamily(
+            "skulk_cluster_master", "1 while this node leads", int(core.role == "leading")
+        )
+        yield GaugeMetricFamily(
+            "skulk_cluster_synced", "1 while this node's state is its master's", int(core.synced)
+        )
+        yield CounterMetricFamily(
+            "skulk_journal_events",
+            "Events of this history, as far as applied",
+            core.ledger.head + 1,
+        )
+        yield GaugeMetricFamily(
+            "skulk_journal_pending", "Events of this node not ordered yet", len(core.pending)
+        )
+        yield GaugeMetricFamily(
+            "skulk_placements_waiting", "Placements without nodes", len(core.ledger.waiting)
+        )
+        figures = {
+            "frames": (traffic.frames_in, traffic.frames_out),
+            "bytes": (traffic.bytes_in, traffic.bytes_out),
+        }
+        for what, (arrived, left) in figures.items():
+            family = CounterMetricFamily(
+                f"skulk_fabric_{what}", f"{what.title()} to and from other nodes", labels=["way"]
+            )
+            family.add_metric(["in"], arrived)
+            family.add_metric(["out"], left)
+            yield family
+        yield CounterMetricFamily(
+            "skulk_fabric_dropped", "Frames dropped because a queue was full", traffic.dropped
+        )
+        yield CounterMetricFamily(
+            "skulk_fabric_forged", "Frames without a valid seal", traffic.forged
+        )
