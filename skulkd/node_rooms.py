@@ -274,7 +274,7 @@ def _inference(rooms: Rooms) -> Inference:
 
 def _swarm(rooms: Rooms, inference: Inference) -> SwarmRoom:
     base = Base(
-        name=rooms.identity.name,
+        name=lambda: rooms.identity.name,
         version=__version__,
         settings=rooms.settings,
         peers=rooms.peers,

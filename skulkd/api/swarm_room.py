@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -31,7 +32,8 @@ from skulkd.wire.load import NodeLoad, OpenWork
 class Base:
     """The parts of the node that this room stands on."""
 
-    name: str
+    name: Callable[[], str]
+    """In the cluster; changes when another node has it already."""
     version: str
     settings: RunningSettings
     peers: Peers
@@ -57,7 +59,7 @@ class SwarmRoom:
         files = NodeFiles.find(sources.paths.data / "swarm", sources.environ)
         host = Host(
             version=base.version,
-            hostname=base.name,
+            hostname=base.settings.started.node_name,
             environ=sources.environ,
             agents=lambda: cluster_agents(base.replica.state),
             executor=base.executor,
@@ -86,7 +88,7 @@ class SwarmRoom:
         places = Places(base.settings.started.config.runtime.max_concurrent_requests, generic)
         entries = [catalog_entry(agent, Exposure()) for agent in cluster_agents(state)]
         said = Said(
-            name=base.name,
+            name=base.name(),
             draining_since=self.drain.since,
             fingerprint=catalog_fingerprint(entry for entry in entries if entry is not None),
             work=[*self.meter.work(), *self._gateway_jobs()],

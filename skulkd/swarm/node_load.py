@@ -42,6 +42,15 @@ def led_by(state: State, node_id: NodeId) -> dict[InstanceId, Instance]:
     return {key: value for key, value in state.instances.items() if leader(value) == node_id}
 
 
+def hosted_by(state: State, node_id: NodeId) -> set[InstanceId]:
+    """Those that need this node, whichever rank it has."""
+    return {
+        key
+        for key, instance in state.instances.items()
+        if node_id in instance.shard_assignments.node_to_runner
+    }
+
+
 def open_requests(state: State, instances: Iterable[InstanceId]) -> list[BaseRequestTask]:
     wanted = set(instances)
     return [
@@ -109,10 +118,10 @@ class LoadMeter:
         self._counters.finish(kind, took_ms, ok=not failed, code=code)
 
     def work(self) -> list[OpenWork]:
-        """What this node still has to finish, oldest first."""
+        """What this node is needed for until it ends, as first rank or another; oldest first."""
         state, now = self._state(), self._clock()
         found = []
-        for task in self._open(state):
+        for task in open_requests(state, hosted_by(state, self._node_id)):
             began, _ = self._since.get(task.task_id, (None, None))
             found.append(
                 OpenWork(

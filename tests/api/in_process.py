@@ -95,7 +95,7 @@ def some_services(
         secret=SECRET,
     )
     base = Base(
-        "kite1",
+        lambda: "kite1",
         "0.0.0",
         settings,
         peers,

@@ -1,0 +1,136 @@
+"""The load of a node from the state alone: places, queues, drain, latency, failures, followers."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from skulkd.swarm.cluster_models import cluster_agents, slugs_of
+from skulkd.swarm.drain import Drain
+from skulkd.swarm.node_load import LoadMeter, Places, Said, node_load, total_load
+from skulkd.swarm.telemetry import Counters
+from skulkd.wire.ids import CommandId, NodeId, TaskId
+from skulkd.wire.load import NodeLoad
+from skulkd.wire.runners import RunnerFailed, RunnerLoading, RunnerReady
+from skulkd.wire.state import State
+from skulkd.wire.tasks import InputMessage, TaskStatus, TextGeneration, TextGenerationTaskParams
+from tests.daemon.builders import an_instance
+
+NOW = datetime(2026, 6, 15, tzinfo=UTC)
+FIRST, SECOND = NodeId("node-a"), NodeId("node-b")
+SAID = Said("kite1", None, "sha256:0")
+
+
+def a_state(requests: int = 0, *, tools: int = 0, status: TaskStatus = "Running") -> State:
+    """One instance over two nodes, the first of which leads."""
+    instance = an_instance("inst-1", nodes=(FIRST, SECOND))
+    runners = {runner: RunnerReady() for runner in instance.shard_assignments.runner_to_shard}
+    tasks = {}
+    for number in range(requests):
+        params = TextGenerationTaskParams(
+            model=instance.shard_assignments.model_id,
+            input=[InputMessage(role="user", content="hi")],
+            tools=[{"type": "function"}] if number < tools else None,
+        )
+        task_id = TaskId(f"task-{number}")
+        tasks[task_id] = TextGeneration(
+            task_id=task_id,
+            instance_id=instance.instance_id,
+            command_id=CommandId("c"),
+            task_params=params,
+            task_status=status,
+        )
+    return State(instances={instance.instance_id: instance}, runners=runners, tasks=tasks)
+
+
+def load(state: State, node: NodeId = FIRST, said: Said = SAID) -> NodeLoad:
+    return node_load(state, node, Places(4), Counters(lambda: NOW), said)
+
+
+def test_requests_beyond_the_places_are_queued() -> None:
+    found = load(a_state(6, tools=2))
+    assert (found.max_concurrency, found.active_jobs, found.queued_jobs) == (4, 4, 2)
+    assert found.free_slots == 0
+    agentic, chat = found.classes.agentic, found.classes.chat
+    assert (agentic.active_jobs, chat.active_jobs, chat.queued_jobs) == (2, 2, 2)
+
+
+def test_a_node_that_only_follows_has_no_places_of_its_own() -> None:
+    found = load(a_state(1), SECOND)
+    assert (found.max_concurrency, found.active_jobs, found.free_slots) == (0, 0, 0)
+
+
+def test_a_model_that_is_not_ready_has_no_places() -> None:
+    state = a_state()
+    loading = {runner: RunnerLoading(layers_loaded=1, total_layers=2) for runner in state.runners}
+    assert load(state.model_copy(update={"runners": loading})).max_concurrency == 0
+
+
+def test_a_draining_node_has_work_and_no_free_place() -> None:
+    found = load(a_state(1), said=Said("kite1", "2026-01-01T00:00:00Z", "sha256:0"))
+    assert (found.draining, found.active_jobs, found.free_slots) == (True, 1, 0)
+    total = total_load([found, load(a_state(1))])
+    assert (total.nodes, total.draining_nodes, total.active_jobs, total.free_slots) == (2, 1, 2, 3)
+
+
+@pytest.mark.parametrize("node", [FIRST, SECOND])
+def test_a_drain_waits_for_every_rank(node: NodeId) -> None:
+    state = a_state(2)
+    meter = LoadMeter(node, lambda: state, Counters(lambda: NOW), lambda: 5.0)
+    meter.notify()
+    assert [work.id for work in meter.work()] == ["task-0", "task-1"]
+
+
+def test_latency_and_failures_are_of_requests_that_ended() -> None:
+    box, clock = [a_state(2)], [10.0]
+    counters = Counters(lambda: NOW)
+    meter = LoadMeter(FIRST, lambda: box[0], counters, lambda: clock[0])
+    meter.notify()
+    clock[0] = 12.5
+    failed = (
+        box[0]
+        .tasks[TaskId("task-0")]
+        .model_copy(update={"task_status": "Failed", "error_type": "runner_crashed"})
+    )
+    box[0] = box[0].model_copy(update={"tasks": {TaskId("task-0"): failed}})
+    meter.notify()
+    assert list(counters.latencies_ms) == [2500.0, 2500.0]
+    assert [failure["code"] for failure in counters.failures] == ["runner_crashed"]
+    meter.notify()
+    assert len(counters.latencies_ms) == 2
+
+
+def test_models_are_offered_with_their_health() -> None:
+    state = a_state()
+    [agent] = cluster_agents(state)
+    assert agent["health"] == {"status": "healthy"}
+    broken = {runner: RunnerFailed(error_message="x") for runner in state.runners}
+    [agent] = cluster_agents(state.model_copy(update={"runners": broken}))
+    assert agent["health"] == {"status": "unreachable"}
+    [agent] = cluster_agents(state.model_copy(update={"runners": {}}))
+    assert agent["health"] == {"status": "degraded"}
+
+
+def test_slugs_are_short_and_never_the_same() -> None:
+    assert slugs_of(["a/Model-X", "b/Model-Y"]) == {
+        "a/Model-X": "model-x",
+        "b/Model-Y": "model-y",
+    }
+    assert slugs_of(["a/Model", "b/Model"]) == {"a/Model": "a-model", "b/Model": "b-model"}
+
+
+async def test_a_drain_is_kept_and_told(tmp_path: Path) -> None:
+    file = tmp_path / "deep" / "drain.json"
+    drain = Drain(file, lambda: NOW)
+    told: list[bool] = []
+    drain.on_change(lambda: told.append(drain.draining))
+    assert await drain.change(draining=True)
+    assert not await drain.change(draining=True)
+    assert Drain(file).since == "2026-06-15T00:00:00.000000Z"
+    assert await drain.change(draining=False)
+    assert not Drain(file).draining
+    assert told == [True, False]
+    file.write_text("{nonsense")
+    assert Drain(file).draining  # a drain that cannot be read is still one
