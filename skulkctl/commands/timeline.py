@@ -105,7 +105,8 @@ def _limits(hang_after: str) -> Limits:
     from skulkctl.verdict import Limits
 
     seconds = _duration("--hang-after", hang_after)
-    return Limits(hang_s=seconds, waiting_s=min(Limits().waiting_s, seconds))
+    usual = Limits()
+    return Limits(hang_s=seconds, waiting_s=min(usual.waiting_s, seconds), straggler_s=2 * seconds)
 
 
 def _duration(option: str, typed: str) -> float:
@@ -184,7 +185,8 @@ def _shot(call: Invocation, frames: list[Frame], limits: Limits) -> Shot:
 
 
 def _context(call: Invocation) -> str:
-    return call.target.context.name or ""
+    name = call.target.context.name or ""
+    return "" if name == "-" else name
 
 
 def _told(call: Invocation, shot: Shot, view: View, judgement: Judgement, check: bool) -> str:

@@ -20,6 +20,7 @@ _OWN = frozenset(
     {
         "rank", "src", "dst", "shape", "elapsed_ms", "wait_seconds", "leading_dummies",
         "trailing_dummies", "mtp", "limit_s", "exit_code", "seconds", "port", "hit_ratio",
+        "queue_depth",
     }
 )  # fmt: skip
 

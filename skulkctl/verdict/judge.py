@@ -142,38 +142,53 @@ def _usual_next(group: Group, draft: Draft) -> tuple[str, ...]:
 
 
 def _recovered(group: Group, timeline: Document, limits: Limits) -> Finding | None:
-    """An eval timeout is on record, and the ranks are at work or at rest again."""
+    """A timeout or an error is on record, and the group was started again after it."""
     generated = parse_time(text(timeline, "generatedAt") or "")
     skews = skews_of(timeline)
-    seen: list[tuple[float, Rank, str]] = []
+    seen: list[tuple[float, Rank, Document]] = []
     for rank in group.ranks:
         for entry in rank.entries:
-            if entry.get("event") != "pipeline_eval_timeout" or generated is None:
-                continue
-            moment = parse_time(text(entry, "at") or "")
-            if moment is not None:
+            moment = parse_time(text(entry, "at") or "") if _is_end(entry) else None
+            if moment is not None and generated is not None:
                 ago_s = (generated - moment).total_seconds() + skews.get(rank.node_id, 0.0)
-                seen.append((ago_s, rank, text(entry, "detail") or "a step"))
+                seen.append((ago_s, rank, entry))
     recent = [one for one in seen if one[0] <= limits.recovered_s]
     if not recent:
         return None
-    ago_s, rank, site = min(recent, key=lambda one: one[0])
+    ago_s, rank, entry = min(recent, key=lambda one: one[0])
+    site = text(entry, "detail") or "a step"
+    timed_out = entry.get("event") == "pipeline_eval_timeout"
+    why = f"because {site} did not end in time" if timed_out else f"with: {site}"
     says = (
-        f"{rank} ended itself {ago_s:.0f} s ago, because {site} did not end in time.",
+        f"{rank.title} ended itself {ago_s:.0f} s ago, {why}.",
         "The group has been started again and moves.",
     )
+    rule = ("D11" if site.startswith("mtp_") else "EVAL") if timed_out else "ERROR"
+    blamed = _blamed(group, rank, site)
     return Finding(
-        State.RECOVERED,
-        "D11" if site.startswith("mtp_") else "EVAL",
-        group.instance_id,
-        group.model_id,
-        group.still_s,
-        says,
-        culprit=rank.who,
-        victims=group.others(rank),
-        evidence=tuple(f"{one}: pipeline_eval_timeout at {where}" for _, one, where in recent),
+        State.RECOVERED, rule, group.instance_id, group.model_id, group.still_s, says,
+        culprit=None if blamed is None else blamed.who,
+        victims=group.others() if blamed is None else group.others(blamed),
+        evidence=tuple(
+            f"{one}: {text(found, 'event')}: {text(found, 'detail') or ''}"
+            for _, one, found in recent
+        ),
         next=(f"skulkctl logs {rank.node} --runner {rank.runner_id}",),
-    )
+    )  # fmt: skip
+
+
+def _blamed(group: Group, ended: Rank, site: str) -> Rank | None:
+    """Who began it: a rank that lost a peer is a victim, and its only peer the culprit."""
+    if "peer was lost" not in site:
+        return ended
+    others = [rank for rank in group.ranks if rank is not ended]
+    return others[0] if len(others) == 1 else None
+
+
+def _is_end(entry: Document) -> bool:
+    """Whether a process left this as its last words."""
+    event = entry.get("event")
+    return event in ("pipeline_eval_timeout", "runner_crashed", "deadline")
 
 
 def _unanswered_cancel(group: Group, limits: Limits) -> Finding | None:
@@ -189,7 +204,9 @@ def _unanswered_cancel(group: Group, limits: Limits) -> Finding | None:
         since_s = heard - asked.timestamp() + rank.still_s
         if since_s < limits.waiting_s:
             continue
-        says = (f"{rank} was asked to cancel task {task_id} {since_s:.0f} s ago and goes on.",)
+        says = (
+            f"{rank.title} was asked to cancel task {task_id} {since_s:.0f} s ago and goes on.",
+        )
         return Finding(
             State.WAITING, "D19", group.instance_id, group.model_id, group.still_s, says,
             culprit=rank.who, victims=group.others(rank), evidence=tuple(_evidence(group)),

@@ -97,6 +97,11 @@ class Rank:
     def __str__(self) -> str:
         return f"rank {self.rank} on {self.node}"
 
+    @property
+    def title(self) -> str:
+        """The same at the beginning of a sentence."""
+        return f"Rank {self.rank} on {self.node}"
+
     def evidence(self) -> str:
         """One line: where it is, and since when."""
         if self.last is None:

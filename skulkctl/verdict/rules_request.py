@@ -8,9 +8,20 @@ from __future__ import annotations
 
 from skulkctl.verdict.compare import values_of
 from skulkctl.verdict.draft import Draft, agreement_deadline, eval_deadline, say, where
-from skulkctl.verdict.ranks import Group, Rank, Wait
+from skulkctl.verdict.looking import (
+    differs_twice,
+    has,
+    has_now,
+    is_open,
+    look_at_links,
+    low,
+    odd_one,
+    place,
+    place_of,
+)
+from skulkctl.verdict.ranks import Group, Wait
 from skulkctl.verdict.shape import Limits
-from skulkctl.views.read import text
+from skulkctl.views.read import mapping, text
 
 PREPARING = frozenset({"prompt_build", "vision_preprocess", "kv_cache_lookup", "task_submission"})
 PREFILL = frozenset({"prefill_pipeline", "prefill_stream", "prefill_barrier"})
@@ -18,12 +29,12 @@ PREFILL = frozenset({"prefill_pipeline", "prefill_stream", "prefill_barrier"})
 
 def different_engines(group: Group, limits: Limits) -> Draft | None:
     """D12: batch events on some ranks, unprefixed ones on others."""
-    batch = [rank for rank in group.ranks if _has(rank, "batch_queue_admitted")]
-    plain = [rank for rank in group.ranks if _has(rank, "queue_admitted")]
+    batch = [rank for rank in group.ranks if has(rank, "batch_queue_admitted")]
+    plain = [rank for rank in group.ranks if has(rank, "queue_admitted")]
     if not batch or not plain or set(batch) & set(plain):
         return None
     says = (
-        f"{say(batch, 'uses', 'use')} the batch generator, {_low(say(plain, 'does', 'do'))} not.",
+        f"{say(batch, 'uses', 'use')} the batch generator, {low(say(plain, 'does', 'do'))} not.",
         "Their settings differ: KV backend, batching or drafter.",
     )
     few = plain if len(plain) <= len(batch) else batch
@@ -33,7 +44,7 @@ def different_engines(group: Group, limits: Limits) -> Draft | None:
 def context_refused(group: Group, limits: Limits) -> Draft | None:
     """D25: some ranks refused the prompt as too long, others did not."""
     refused = tuple(
-        rank for rank in group.ranks if _has_now(rank, "context_admission_rejected", group.task_id)
+        rank for rank in group.ranks if has_now(rank, "context_admission_rejected", group.task_id)
     )
     if not refused or len(refused) == len(group.ranks):
         return None
@@ -56,9 +67,45 @@ def not_delivered(group: Group, limits: Limits) -> Draft | None:
     return Draft("D7", says, idle, deadlines=agreement_deadline(waiting, limits))
 
 
+def told_too_late(group: Group, limits: Limits) -> Draft | None:
+    """D7 seen from the other side: a rank waits for a task that the others work on."""
+    waiting = tuple(
+        rank
+        for rank in group.ranks
+        if rank.wait is Wait.AGREEMENT and mapping(rank.last, "attrs").get("candidate_count") == 0
+    )
+    ahead = [rank for rank in group.ranks if place(rank) > place_of("task_agreement")]
+    if not waiting or len(waiting) + len(ahead) != len(group.ranks):
+        return None
+    task = f"task {group.task_id}" if group.task_id else "the request"
+    says = (
+        f"{say(waiting, 'waits', 'wait')} for {task}, which never arrived there.",
+        f"{say(ahead, 'has', 'have')} begun to work on it.",
+    )
+    deadlines = eval_deadline(ahead, limits)
+    return Draft("D7", says, waiting, deadlines=deadlines)
+
+
+def barrier_skipped(group: Group, limits: Limits) -> Draft | None:
+    """D5: some ranks wait in a barrier that others are past, as if it had not been there."""
+    inside = [rank for rank in group.ranks if rank.wait is Wait.BARRIER]
+    if not inside:
+        return None
+    furthest = max(place(rank) for rank in inside)
+    past = tuple(rank for rank in group.ranks if place(rank) > furthest)
+    if not past or len(past) + len(inside) != len(group.ranks):
+        return None
+    says = (
+        f"{say(past, 'is', 'are')} past {inside[0].at}, "
+        f"in which {low(say(inside, 'waits', 'wait'))}.",
+        "The ranks left the common schedule: a collective was skipped, or lengths diverged.",
+    )
+    return Draft("D5", says, past, deadlines=eval_deadline(group.ranks, limits))
+
+
 def different_tasks(group: Group, limits: Limits) -> Draft | None:
     """D8: again and again the ranks hold different sets of tasks."""
-    differing = [rank for rank in group.ranks if _differs_twice(rank)]
+    differing = [rank for rank in group.ranks if differs_twice(rank)]
     if not differing:
         return None
     says = ("The ranks keep finding that they hold different tasks.",)
@@ -67,16 +114,16 @@ def different_tasks(group: Group, limits: Limits) -> Draft | None:
 
 def cancel_subset(group: Group, limits: Limits) -> Draft | None:
     """D20: the cancel reached some ranks only, and they wait for the others to agree."""
-    seen = [rank for rank in group.ranks if _has_now(rank, "cancel_pipe_observed", group.task_id)]
+    seen = [rank for rank in group.ranks if has_now(rank, "cancel_pipe_observed", group.task_id)]
     agreed = any(
-        _has_now(rank, "cancellations_agreed", group.task_id)
-        or _has_now(rank, "batch_cancel_applied", group.task_id)
+        has_now(rank, "cancellations_agreed", group.task_id)
+        or has_now(rank, "batch_cancel_applied", group.task_id)
         for rank in group.ranks
     )
     rest = tuple(rank for rank in group.ranks if rank not in seen)
     if not seen or not rest or agreed:
         return None
-    says = (f"{say(seen, 'has', 'have')} seen the cancel, {_low(say(rest, 'has', 'have'))} not.",)
+    says = (f"{say(seen, 'has', 'have')} seen the cancel, {low(say(rest, 'has', 'have'))} not.",)
     again = (f"skulkctl cancel {group.task_id}",) if group.task_id else ()
     return Draft("D20", says, rest, deadlines=eval_deadline(group.ranks, limits), next=again)
 
@@ -92,9 +139,9 @@ def eval_stuck(group: Group, limits: Limits) -> Draft | None:
     below = [rank for rank in group.ranks if rank.wait in (Wait.SEND, Wait.GATHER)]
     told = f"{say(above, 'waits', 'wait')} for data from below"
     if below:
-        told += f", {_low(say(below, 'has', 'have'))} handed the data over"
+        told += f", {low(say(below, 'has', 'have'))} handed the data over"
     says = (
-        f"Rank {culprit.rank} on {culprit.node} is the only rank doing its own work: "
+        f"{culprit.title} is the only rank doing its own work: "
         f"inside pipeline_last_eval_output since {since}Z.",
         f"{told}.",
     )
@@ -108,11 +155,11 @@ def straggler(group: Group, limits: Limits) -> Draft | None:
     if not waiting or len(late) != 1:
         return None
     says = (
-        f"{late[0]} still prepares the request ({where(late[0])}).",
+        f"{late[0].title} still prepares the request ({where(late[0])}).",
         f"{say(waiting, 'waits', 'wait')} for it before prefill.",
     )
     deadlines = eval_deadline(waiting, limits)
-    return Draft("D4", says, late, hang_s=max(limits.hang_s, limits.eval_s), deadlines=deadlines)
+    return Draft("D4", says, late, hang_s=limits.straggler_s, deadlines=deadlines)
 
 
 def lengths_diverged(group: Group, limits: Limits) -> Draft | None:
@@ -122,7 +169,7 @@ def lengths_diverged(group: Group, limits: Limits) -> Draft | None:
     if not past or not before or len(past) + len(before) != len(group.ranks):
         return None
     says = (
-        f"{say(past, 'is', 'are')} done with prefill, {_low(say(before, 'is', 'are'))} not.",
+        f"{say(past, 'is', 'are')} done with prefill, {low(say(before, 'is', 'are'))} not.",
         "Prompt length, prefix hit or chunk count is not the same on every rank.",
     )
     few = tuple(past if len(past) <= len(before) else before)
@@ -131,13 +178,13 @@ def lengths_diverged(group: Group, limits: Limits) -> Draft | None:
 
 def paths_diverged(group: Group, limits: Limits) -> Draft | None:
     """D6: one rank prefills in one piece, another in a pipeline."""
-    whole = [rank for rank in group.ranks if _open(rank, "stream_generate_prefill")]
-    piped = [rank for rank in group.ranks if _open(rank, "pipeline_parallel_prefill")]
+    whole = [rank for rank in group.ranks if is_open(rank, "stream_generate_prefill")]
+    piped = [rank for rank in group.ranks if is_open(rank, "pipeline_parallel_prefill")]
     if not whole or not piped:
         return None
     says = (
         f"{say(whole, 'prefills', 'prefill')} in one piece, "
-        f"{_low(say(piped, 'prefills', 'prefill'))} in chunks.",
+        f"{low(say(piped, 'prefills', 'prefill'))} in chunks.",
     )
     few = tuple(whole if len(whole) <= len(piped) else piped)
     return Draft("D6", says, few, deadlines=eval_deadline(group.ranks, limits))
@@ -155,7 +202,7 @@ def ended_early(group: Group, limits: Limits) -> Draft | None:
         return None
     says = (
         f"{say(done, 'thinks', 'think')} that the answer is complete, "
-        f"{_low(say(going, 'goes', 'go'))} on decoding.",
+        f"{low(say(going, 'goes', 'go'))} on decoding.",
     )
     return Draft("D10", says, done, deadlines=eval_deadline(group.ranks, limits))
 
@@ -172,7 +219,7 @@ def cadence_diverged(group: Group, limits: Limits) -> Draft | None:
         return None
     says = (
         f"{say(asking, 'waits', 'wait')} for an agreement, "
-        f"{_low(say(going, 'is', 'are'))} in the middle of a decode step.",
+        f"{low(say(going, 'is', 'are'))} in the middle of a decode step.",
         "Token counts or the cadence of cancel checks diverged.",
     )
     few = asking if len(asking) <= len(going) else tuple(going)
@@ -183,12 +230,12 @@ def first_token_late(group: Group, limits: Limits) -> Draft | None:
     """D23: a rank still waits for the first token that its peers have seen long ago."""
     late = tuple(rank for rank in group.ranks if rank.entry_phase == "decode_wait_first_token")
     ahead = [
-        rank for rank in group.ranks if rank not in late and _has_now(rank, "first_token", None)
+        rank for rank in group.ranks if rank not in late and has_now(rank, "first_token", None)
     ]
     if not late or not ahead:
         return None
     says = (
-        f"{say(late, 'waits', 'wait')} for the first token, {_low(say(ahead, 'has', 'have'))} it.",
+        f"{say(late, 'waits', 'wait')} for the first token, {low(say(ahead, 'has', 'have'))} it.",
     )
     return Draft("D23", says, late, deadlines=eval_deadline(ahead, limits))
 
@@ -200,11 +247,11 @@ def not_arriving(group: Group, limits: Limits) -> Draft | None:
     for lower, upper in zip(group.ranks, group.ranks[1:], strict=False):
         if lower.wait is Wait.SEND and upper.wait is Wait.RECV:
             says = (
-                f"{lower} has sent its data, {upper} does not receive it.",
+                f"{lower.title} has sent its data, {upper} does not receive it.",
                 "The link between them is dead, or their channels are out of step.",
             )
             deadlines = eval_deadline((lower, upper), limits)
-            return Draft("D2", says, (lower, upper), deadlines=deadlines, next=_link(group))
+            return Draft("D2", says, (lower, upper), deadlines=deadlines, next=look_at_links(group))
     return None
 
 
@@ -214,7 +261,7 @@ def gather_stuck(group: Group, limits: Limits) -> Draft | None:
         return None
     counts = {rank.rank: values_of(rank, "token_progress", "completion_tokens")[-1:] for rank in
               group.ranks}  # fmt: skip
-    odd = _odd_one(group, counts)
+    odd = odd_one(group, counts)
     says = ("Every rank is past its own work and waits for all others to gather the token.",)
     culprits = () if odd is None else (odd,)
     return Draft("D3", says, culprits, deadlines=eval_deadline(group.ranks, limits))
@@ -228,8 +275,7 @@ def only_one_works(group: Group, limits: Limits) -> Draft | None:
         return None
     culprit = working[0]
     says = (
-        f"Rank {culprit.rank} on {culprit.node} is the only rank that waits for nobody: "
-        f"{where(culprit)}.",
+        f"{culprit.title} is the only rank that waits for nobody: {where(culprit)}.",
         f"{say(waiting, 'waits', 'wait')} for it.",
     )
     deadlines = eval_deadline(waiting, limits) or agreement_deadline(waiting, limits)
@@ -243,7 +289,7 @@ def inside_a_forward(group: Group, limits: Limits) -> Draft | None:
     if any(rank.entry_phase not in ("decode_stream", "prefill_stream") for rank in group.ranks):
         return None
     counts = {rank.rank: values_of(rank, "", "step_count")[-1:] for rank in group.ranks}
-    odd = _odd_one(group, counts)
+    odd = odd_one(group, counts)
     says = ("Every rank is inside a step of the model; a collective in it does not end.",)
     return Draft(
         "D26",
@@ -269,17 +315,17 @@ def all_at_a_barrier(group: Group, limits: Limits) -> Draft | None:
     last = max(group.ranks, key=lambda rank: text(rank.last, "at") or "")
     first = min(group.ranks, key=lambda rank: text(rank.last, "at") or "")
     late = () if last.at == first.at else (last,)
-    return Draft("D2", says, late, deadlines=deadlines, next=_link(group))
+    return Draft("D2", says, late, deadlines=deadlines, next=look_at_links(group))
 
 
 def unexplained(group: Group, limits: Limits) -> Draft | None:
     """D0: nothing moves and no signature fits; the rank that is silent longest comes first."""
     longest = max(group.ranks, key=lambda rank: rank.still_s)
     alone = group.world_size == 1
-    told = f"{longest} makes no progress: {where(longest)}."
+    told = f"{longest.title} makes no progress: {where(longest)}."
     says = (told,) if alone else (told, "No known signature fits what the ranks show.")
-    patient_s = limits.eval_s if alone else limits.hang_s
-    return Draft("D0", says, (longest,), hang_s=max(patient_s, limits.hang_s))
+    patient_s = limits.straggler_s if alone else limits.hang_s
+    return Draft("D0", says, (longest,), hang_s=patient_s)
 
 
 RULES = (
@@ -294,6 +340,8 @@ RULES = (
     ended_early,
     cadence_diverged,
     first_token_late,
+    told_too_late,
+    barrier_skipped,
     not_arriving,
     gather_stuck,
     different_tasks,
@@ -302,54 +350,3 @@ RULES = (
     inside_a_forward,
     unexplained,
 )
-
-
-def _low(told: str) -> str:
-    return told[0].lower() + told[1:]
-
-
-def _link(group: Group) -> tuple[str, ...]:
-    return (f"skulkctl capture {group.short}", "skulkctl nodes -o wide")
-
-
-def _has(rank: Rank, event: str) -> bool:
-    return any(entry.get("event") == event for entry in rank.entries)
-
-
-def _has_now(rank: Rank, event: str, task_id: str | None) -> bool:
-    """Whether it recorded this (with or without `batch_`) for the task, since it was last idle."""
-    for entry in reversed(rank.entries):
-        if entry.get("phase") == "idle":
-            return False
-        if str(entry.get("event")).removeprefix("batch_") == event.removeprefix("batch_"):
-            owner = entry.get("taskId")
-            return task_id is None or owner is None or owner == task_id
-    return False
-
-
-def _open(rank: Rank, detail: str) -> bool:
-    """Whether it has entered this step and not left it."""
-    for entry in reversed(rank.entries):
-        if entry.get("phase") == "idle":
-            return False
-        if entry.get("detail") == detail:
-            return entry.get("event") == "enter"
-    return False
-
-
-def _differs_twice(rank: Rank) -> bool:
-    counts = values_of(rank, "tasks_agreed", "different_count")[-2:]
-    return len(counts) == 2 and all(isinstance(one, int) and one > 0 for one in counts)
-
-
-def _odd_one(group: Group, values: dict[int, list[object]]) -> Rank | None:
-    """The one rank whose value no other rank has; the lowest value when they are two."""
-    known = {rank: value[0] for rank, value in values.items() if value}
-    if len(known) != len(group.ranks) or len(set(known.values())) != 2:
-        return None
-    told = list(known.values())
-    lonely = [rank for rank, value in known.items() if told.count(value) == 1]
-    if len(lonely) == 2:
-        lonely = [min(lonely, key=lambda rank: float(str(known[rank])))]
-    found = [rank for rank in group.ranks if rank.rank in lonely]
-    return found[0] if len(found) == 1 else None

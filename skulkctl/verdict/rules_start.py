@@ -103,7 +103,7 @@ def warmup_wedge(group: Group, limits: Limits) -> Draft | None:
     if len(working) != 1:
         return None
     culprit = working[0]
-    says = [f"{culprit} makes no progress in its warm-up: {where(culprit)}."]
+    says = [f"{culprit.title} makes no progress in its warm-up: {where(culprit)}."]
     if waiting:
         says.append(f"{say(waiting, 'waits', 'wait')} for it.")
     deadlines = eval_deadline(waiting, limits)
@@ -112,13 +112,20 @@ def warmup_wedge(group: Group, limits: Limits) -> Draft | None:
 
 
 def warmup_together(group: Group, limits: Limits) -> Draft | None:
-    """D14 without a rank that works: all wait for each other while warming up."""
+    """D14 without one rank to blame: all are inside the same step of warm-up."""
     if any(rank.status != "RunnerWarmingUp" for rank in group.ranks):
         return None
-    if any(rank.wait not in (Wait.BARRIER, Wait.AGREEMENT, Wait.GATHER) for rank in group.ranks):
+    computing = all(rank.works for rank in group.ranks)
+    if not computing and any(rank.wait not in _TOGETHER for rank in group.ranks):
         return None
-    says = ("Every rank waits for the others in warm-up: a link is down or a rank is frozen.",)
-    return Draft("D14", says, deadlines=eval_deadline(group.ranks, limits), next=_again(group))
+    what = "makes no progress" if computing else "waits for the others"
+    says = (f"Every rank {what} in warm-up: a rank is frozen, a GPU wedged or a link down.",)
+    deadlines = eval_deadline(group.ranks, limits)
+    deadlines += step_deadline(group.ranks, limits.warmup_s, group.still_s, "warm-up")
+    return Draft("D14", says, deadlines=deadlines, next=_again(group))
+
+
+_TOGETHER = (Wait.BARRIER, Wait.AGREEMENT, Wait.GATHER)
 
 
 def _again(group: Group) -> tuple[str, ...]:

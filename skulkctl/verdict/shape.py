@@ -33,6 +33,8 @@ class Limits:
     """Nothing new for this long is worth saying."""
     hang_s: float = 30.0
     """Nothing new on any rank for this long, with work to do, is a hang."""
+    straggler_s: float = 60.0
+    """A rank that is late, or works alone, gets this long."""
     eval_s: float = 60.0
     warmup_s: float = 300.0
     connect_s: float = 120.0
