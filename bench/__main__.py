@@ -16,6 +16,7 @@ MEASUREMENTS = (
     "throughput",
     "footprint",
     "serve",
+    "sharded",
     "blas",
     "placement",
     "cluster",

@@ -141,7 +141,7 @@ class Lane:
             self._wait(name, array)
         if not self._seat.knows:
             return _read(rows, None, None)
-        self._wait("pipeline_token_decision", current.tokens)
+        self._wait("pipeline_last_eval_all_gather", current.tokens)
         values: Any = current.tokens.tolist()
         table: Any = None if current.table is None else current.table.tolist()
         return _read(rows, values, table)

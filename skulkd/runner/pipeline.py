@@ -11,7 +11,7 @@ sliding windows and mixed layers stay right. What this cannot do right is refuse
 from typing import Any
 
 import mlx.core as mx
-from mlx_lm.models.cache import KVCache, RotatingKVCache, make_prompt_cache
+from mlx_lm.models.cache import ArraysCache, KVCache, RotatingKVCache, make_prompt_cache
 
 from skulkd.runner.model_files import BadModel
 
@@ -136,10 +136,8 @@ class PipelinedModel:
             caches[index] = held
         self.link.received = self.link.sent = None
         logits: mx.array = self._model(inputs, cache=caches)
-        if self._markers:
-            nothing = mx.zeros((inputs.shape[0], 1, inputs.shape[1], 1))
-            for index in self._markers:
-                caches[index].update_and_fetch(nothing, nothing)
+        for index in self._markers:
+            _count(caches[index], *inputs.shape)
         return logits
 
     def make_cache(self) -> list[Any]:
@@ -155,11 +153,22 @@ class PipelinedModel:
     def _check_markers(self) -> None:
         caches = make_prompt_cache(self._model)
         for index in self._markers:
-            if not isinstance(caches[index], KVCache | RotatingKVCache):
+            if not isinstance(caches[index], KVCache | RotatingKVCache | ArraysCache):
                 kind = type(caches[index]).__name__
                 raise BadModel(
                     f"its masks need the state of layer {index} ({kind}), which another rank has"
                 )
+
+
+def _count(cache: Any, rows: int, tokens: int) -> None:
+    """Let a cache know of tokens whose contents another rank keeps."""
+    if isinstance(cache, ArraysCache):
+        for at in range(len(cache.cache)):
+            cache[at] = mx.zeros((rows, 1))
+        cache.advance(tokens)
+    else:
+        nothing = mx.zeros((rows, 1, tokens, 1))
+        cache.update_and_fetch(nothing, nothing)
 
 
 def _find_layers(model: Any) -> tuple[Any, str]:

@@ -51,7 +51,7 @@ class StepPhases:
     def waiter(self, group: Group) -> Callable[[str, Any], None]:
         """Waits for an array; what it waits for shows in the recorder when that takes long."""
         brief = self._recorder.brief
-        if group.size == 1:
+        if group.sharding != "pipeline":
             return lambda _, array: mx.eval(array)
         about = {"rank": group.rank, "world_size": group.size}
 
