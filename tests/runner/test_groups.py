@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -181,3 +182,23 @@ def test_a_killed_rank_ends_the_others(
     assert survivor.wait_exit() == ExitCode.GROUP_LOST
     failures = [m.status for m in survivor.heard if type(m).__name__ == "Status"]
     assert isinstance(failures[-1], RunnerFailed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("ranks", "tensor"), [(2, False), (3, False), (3, True)], ids=["pipe2", "pipe3", "tensor3"]
+)
+def test_a_real_model_says_the_same_on_several_ranks(
+    group: MakeGroup, fork: Any, ranks: int, tensor: bool
+) -> None:
+    model = Path(sys.prefix) / "demo-models" / "skulk--SmolLM2-135M-Instruct"
+    if not model.is_dir():
+        pytest.skip("the demo model is not here; `make demo` fetches it")
+    alone = fork()
+    alone.configure(model)
+    alone.become_ready()
+    question = GenerationOptions(prompt="The capital of France is")
+    several = group(ranks, model, tensor=tensor)
+    mine = several.chat(extra=question, max_output_tokens=10)
+    assert "Paris" in mine.text()
+    assert mine.text() == alone.chat(extra=question, max_output_tokens=10).text()
