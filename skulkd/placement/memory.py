@@ -111,11 +111,6 @@ def usable_vram_bytes(accelerator: AcceleratorMetrics, memory: MemoryUsage | Non
     return own + min(spare, mapped)
 
 
-def fits(need: Need, usable: int) -> bool:
-    """An exact fit is none: the node would page instead of answer."""
-    return need.total_bytes < usable
-
-
 def context_token_limit(
     card: ModelCard, shares: Iterable[Share], shape: ModelShape = UNKNOWN_SHAPE
 ) -> int | None:

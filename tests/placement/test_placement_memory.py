@@ -8,21 +8,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skulkd.placement.candidates import Candidate, Cluster
 from skulkd.placement.memory import (
     WHOLE,
     Share,
     context_token_limit,
-    fits,
     kv_bytes_per_token,
     need_of,
     usable_bytes,
     usable_vram_bytes,
     working_set_bytes,
 )
+from skulkd.placement.planner import plan
+from skulkd.placement.refusals import DoesNotFit
 from skulkd.placement.shape import ModelShape
+from skulkd.placement.wish import Wish
+from skulkd.wire.base import Memory
 from skulkd.wire.cards import ModelCard, PlacementCardConfig
+from skulkd.wire.ids import NodeId
 from skulkd.wire.machine import AcceleratorMetrics
-from tests.placement.builders import GIB, a_card, memory_of
+from skulkd.wire.placement import Sharding
+from tests.placement.builders import GIB, a_card, a_node, memory_of, meshed
 
 
 @pytest.mark.parametrize(
@@ -67,9 +73,10 @@ def test_usable_memory_is_the_lesser_of_free_and_working_set(
     [(16, 8.27), (24, 12.88), (32, 17.50), (64, 35.96), (128, 72.88), (192, 109.81), (512, 294.42)],
 )
 def test_the_largest_model_for_a_machine_matches_the_vectors(ram: int, largest: float) -> None:
-    usable = usable_bytes(memory_of(ram))
-    assert fits(need_of(a_card(largest - 0.01)), usable)
-    assert not fits(need_of(a_card(largest + 0.01)), usable)
+    cluster = meshed(a_node("mac", ram))
+    assert plan(Wish(a_card(largest - 0.01)), cluster)
+    with pytest.raises(DoesNotFit):
+        plan(Wish(a_card(largest + 0.01)), cluster)
 
 
 def test_the_real_size_of_a_head_counts_when_it_is_known() -> None:
@@ -108,10 +115,19 @@ def test_the_card_may_bound_the_context() -> None:
     assert context_token_limit(card, [Share(WHOLE, working_set_bytes(memory_of(16)))]) == 1000
 
 
-def test_an_exact_fit_is_refused() -> None:
-    need = need_of(a_card(4))
-    assert not fits(need, need.total_bytes)
-    assert fits(need, need.total_bytes + 1)
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("sharding", ["Pipeline", "Tensor"])
+def test_an_exact_fit_is_refused(ranks: int, sharding: Sharding) -> None:
+    need = need_of(a_card(4), Fraction(1, ranks)).total_bytes
+    wish = Wish(a_card(4), sharding=sharding, min_nodes=ranks)
+
+    def cluster(free: int) -> Cluster:
+        memory = memory_of(64).model_copy(update={"ram_available": Memory.of(free)})
+        return meshed(*(Candidate(NodeId(f"n{i}"), memory) for i in range(ranks)))
+
+    with pytest.raises(DoesNotFit):
+        plan(wish, cluster(need))
+    assert plan(wish, cluster(need + 4)), "three parts are rounded up, each by less than a byte"
 
 
 @pytest.mark.parametrize(
