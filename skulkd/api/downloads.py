@@ -61,7 +61,7 @@ def serve_downloads(peers: Peers, store: StoreRoom) -> None:
 
 async def _bring(store: StoreRoom, shard: ShardMetadata) -> None:
     try:
-        await store.staging.ensure(shard)
+        await store.staging.ensure(shard, from_hub=True)
     except StoreError as error:
         # The state says it, too; nobody waits here.
         log.warning("download of %s failed: %s", shard.model_card.model_id, error.message)

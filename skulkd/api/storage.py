@@ -6,11 +6,12 @@ import asyncio
 from uuid import uuid4
 
 from aiohttp import web
+from pydantic import ValidationError
 
 from skulkd.api.errors import ApiError, ok
 from skulkd.api.routes import RouteTable
 from skulkd.api.services import Services, services
-from skulkd.peers import PeerError, PeerRefused, Peers, ask_others
+from skulkd.peers import Asked, PeerError, PeerRefused, Peers, ask_others
 from skulkd.store.caretaker import Caretaker
 from skulkd.store.errors import StoreError
 from skulkd.store.uses import name_of
@@ -104,13 +105,19 @@ async def _everywhere(node: Services) -> list[NodeStorageAnswer]:
     answers = [mine]
     for one in sorted(await asked, key=lambda one: (one.peer.name, one.peer.node_id)):
         answer = NodeStorageAnswer(node_id=one.peer.node_id, name=one.peer.name, ok=False)
-        if one.answer is None:
-            answer = answer.model_copy(update={"error": str(one.error)})
-        else:
-            storage = NodeStorage.model_validate_json(one.answer)
-            answer = answer.model_copy(update={"ok": True, "storage": storage})
-        answers.append(answer)
+        storage, why = _read(one)
+        answers.append(answer.model_copy(update={"ok": why is None, "error": why} | storage))
     return answers
+
+
+def _read(one: Asked) -> tuple[dict[str, NodeStorage], str | None]:
+    """What a node said, or why that is nothing; another version may say what we cannot read."""
+    if one.answer is None:
+        return {}, str(one.error)
+    try:
+        return {"storage": NodeStorage.model_validate_json(one.answer)}, None
+    except ValidationError:
+        return {}, f"{one.peer.name} answers in a way that this version cannot read"
 
 
 def _check_nodes(node: Services, wanted: list[NodeId] | None) -> None:
@@ -150,6 +157,9 @@ async def _purge(
             done = NodePurge.model_validate_json(raw)
         except PeerError as error:
             done = NodePurge(node_id=node_id, ok=False, error=str(error))
+        except ValidationError:
+            why = f"{names[node_id]} answers in a way that this version cannot read"
+            done = NodePurge(node_id=node_id, ok=False, error=why)
         return done.model_copy(update={"name": names[node_id]})
 
     return list(await asyncio.gather(*map(one, targets)))

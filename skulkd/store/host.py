@@ -16,7 +16,7 @@ from aiohttp import web
 
 from skulkd.store.access import may_use_store
 from skulkd.store.card_of_directory import card_of
-from skulkd.store.errors import StoreError, UnknownModelError
+from skulkd.store.errors import BadModelIdError, StoreError, UnknownModelError
 from skulkd.store.fetching import Fetcher
 from skulkd.store.host_files import StoreFile
 from skulkd.store.manifest import Manifest
@@ -96,6 +96,8 @@ class StoreHost:
             return await handler(request)
         except UnknownModelError as error:
             raise web.HTTPNotFound(text=f"404: {error.message}") from error
+        except BadModelIdError as error:
+            raise web.HTTPBadRequest(text=f"400: {error.message}") from error
         except StoreError as error:
             raise web.HTTPInternalServerError(text=f"500: {error.message}") from error
 

@@ -78,16 +78,18 @@ class Staging:
     def moving(self) -> list[ModelCard]:
         return [job.card for job in tuple(self._jobs.values())]
 
-    async def ensure(self, shard: ShardMetadata) -> Path:
+    async def ensure(self, shard: ShardMetadata, *, from_hub: bool = False) -> Path:
         """The directory of the whole model, with its companions here too. Raises StoreError.
 
-        Cancelling it stops the work when nobody else waits for the same model.
+        Without a store a hub is asked only with `from_hub`, because an operator wants it: no
+        placement should begin a download that nobody expects. Cancelling it stops the work when
+        nobody else waits for the same model.
         """
         card = shard.model_card
-        path = await self._bring(card, shard)
+        path = await self._bring(card, shard, from_hub=from_hub)
         for companion in companions_of(card):
             try:
-                await self._bring(bare_card(companion.model_id), None)
+                await self._bring(bare_card(companion.model_id), None, from_hub=from_hub)
             except StoreError as error:
                 if companion.required:
                     what = f"{companion.kind} {companion.model_id} of {card.model_id}"
@@ -112,10 +114,10 @@ class Staging:
 
     # --- one model ---
 
-    async def _bring(self, card: ModelCard, shard: ShardMetadata | None) -> Path:
+    async def _bring(self, card: ModelCard, shard: ShardMetadata | None, *, from_hub: bool) -> Path:
         job = self._jobs.get(card.model_id)
         if job is None:
-            job = _Job(card, asyncio.create_task(self._run(card, shard)))
+            job = _Job(card, asyncio.create_task(self._run(card, shard, from_hub=from_hub)))
             self._jobs[card.model_id] = job
             job.task.add_done_callback(lambda _: self._forget(card.model_id, job))
         job.waiting += 1
@@ -135,7 +137,7 @@ class Staging:
         if not job.task.cancelled():
             job.task.exception()  # whoever waited has heard it
 
-    async def _run(self, card: ModelCard, shard: ShardMetadata | None) -> Path:
+    async def _run(self, card: ModelCard, shard: ShardMetadata | None, *, from_hub: bool) -> Path:
         # A copy that is being deleted is not here any more, even while its files still are.
         while name_of(card.model_id) in self.removing:
             await self.removed.wait()
@@ -144,7 +146,7 @@ class Staging:
         if found is not None:
             return found
         try:
-            path = await self._fetch(card, entry)
+            path = await self._fetch(card, entry, from_hub=from_hub)
         except Stopped as error:
             raise asyncio.CancelledError from error
         except StoreError as error:
@@ -180,12 +182,12 @@ class Staging:
 
     # --- from elsewhere ---
 
-    async def _fetch(self, card: ModelCard, entry: Entry) -> Path:
+    async def _fetch(self, card: ModelCard, entry: Entry, *, from_hub: bool) -> Path:
         if self.calls is not None and self.setup.area is not None and not self.setup.is_host:
             return await self._from_store(card, entry)
         if self.calls is not None and self.setup.is_host:
             return await self._into_own_store(card, entry)
-        if self.hub is None or self.setup.offline:
+        if self.hub is None or not from_hub:
             problem = await asyncio.to_thread(self.library.problem, card.model_id)
             raise UnknownModelError(
                 problem or f"{card.model_id} has no files on this node",
