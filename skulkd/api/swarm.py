@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -14,6 +15,7 @@ from skulkd.api.routes import RouteTable
 from skulkd.api.services import services
 from skulkd.api.streams import send
 from skulkd.swarm.gateway import GatewayError
+from skulkd.swarm.invocation_token import GENERIC_SCOPE, TokenRefused, verify_token
 from skulkd.swarm.node_config import ConfigError
 from skulkd.swarm.service import Busy, NotEnrolled, SwarmService
 from skulkd.wire.swarm import (
@@ -29,6 +31,8 @@ from skulkd.wire.swarm import (
 routes = RouteTable("swarm")
 ERRORS = (400, 404, 409, 502)
 OWNER_KEY = "MSWARM_API_KEY"
+SIGNING_SECRET = "MSWARM_SELF_HOSTED_INVOCATION_SIGNING_SECRET"  # noqa: S105 - its name
+SIGNED = ("node_id", "job_id", "request_id")
 
 
 @routes.get("/v1/swarm", summary="How the gateway node stands", answer=SwarmStatus)
@@ -105,14 +109,30 @@ async def post_leave(request: web.Request, body: SwarmLeave) -> web.StreamRespon
     summary="Run one generic job, of a kind that the owner enabled",
     body=GenericEnvelope,
     answer=SwarmReport,
-    errors=(404, 503),
+    errors=(401, 404, 503),
 )
 async def post_generic_job(request: web.Request, body: GenericEnvelope) -> web.StreamResponse:
     node = services(request)
     if node.swarm.drain.draining:
         raise ApiError(503, "this node drains and takes no new jobs")
+    _check_invocation(request, body)
     async with _refusals():
         return await _send(request, await node.swarm.service.run_generic(body.model_dump()))
+
+
+def _check_invocation(request: web.Request, body: GenericEnvelope) -> None:
+    """An owner who has set a signing secret wants every job signed. Raises ApiError 401."""
+    secret = services(request).settings.sources.environ.get(SIGNING_SECRET, "").strip()
+    if not secret:
+        return
+    token = request.headers.get("Authorization", "").removeprefix("Bearer ").strip()
+    try:
+        claims = verify_token(token, secret, time.time(), GENERIC_SCOPE, SIGNED)
+    except TokenRefused as error:
+        raise ApiError(401, str(error)) from error
+    for name in SIGNED:
+        if claims[name] != getattr(body, name):
+            raise ApiError(401, f"the token is for another {name}")
 
 
 async def _pause(request: web.Request, *, paused: bool) -> web.StreamResponse:

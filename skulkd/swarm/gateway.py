@@ -17,9 +17,9 @@ import aiohttp
 from skulkd.swarm.messages import redact
 from skulkd.swarm.node_config import ConfigError
 from skulkd.swarm.pacing import is_private_host
-from skulkd.swarm.script_values import compact_json, encode_component
+from skulkd.swarm.relay import PREFIX, Relay
+from skulkd.swarm.script_values import compact_json
 
-PREFIX = "/v1/swarm/self-hosted/node"
 GONE = 410
 _SHOWN = 200
 _MAX_ANSWER_BYTES = 16 * 1024 * 1024
@@ -63,9 +63,14 @@ class Gateway:
     """One gateway. Calls raise GatewayError."""
 
     def __init__(
-        self, base_url: str, session: aiohttp.ClientSession, request_timeout_s: float
+        self,
+        base_url: str,
+        session: aiohttp.ClientSession,
+        request_timeout_s: float,
+        relay: Relay | None = None,
     ) -> None:
         self.base_url = base_url
+        self._relay = relay or Relay(base_url, {})
         self._session = session
         self._timeout_s = request_timeout_s
 
@@ -79,25 +84,26 @@ class Gateway:
         return await self._post("/heartbeat", body, Credentials(token))
 
     async def poll(self, token: str, body: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
-        return await self._post("/jobs/poll", body, Credentials(token), timeout_s)
+        return await self._post(self._relay.url("poll"), body, Credentials(token), timeout_s)
 
     async def start(self, token: str, job_id: str, body: Mapping[str, Any]) -> None:
-        await self._post(_job(job_id, "start"), body, Credentials(token))
+        await self._post(self._relay.url("start", job_id), body, Credentials(token))
 
     async def events(self, token: str, job_id: str, body: Mapping[str, Any]) -> None:
-        await self._post(_job(job_id, "events"), body, Credentials(token))
+        await self._post(self._relay.url("events", job_id), body, Credentials(token))
 
     async def result(
         self, token: str, job_id: str, body: Mapping[str, Any], timeout_s: float
     ) -> None:
-        await self._post(_job(job_id, "result"), body, Credentials(token), timeout_s)
+        url = self._relay.url("result", job_id)
+        await self._post(url, body, Credentials(token), timeout_s)
 
     async def uninstall(self, token: str, body: Mapping[str, Any]) -> dict[str, Any]:
         return await self._post("/uninstall", body, Credentials(token))
 
     async def _post(
         self,
-        path: str,
+        place: str,
         body: Mapping[str, Any],
         credentials: Credentials,
         timeout_s: float | None = None,
@@ -106,7 +112,7 @@ class Gateway:
         timeout = aiohttp.ClientTimeout(total=timeout_s or self._timeout_s)
         try:
             async with self._session.post(
-                f"{self.base_url}{PREFIX}{path}",
+                place if "://" in place else f"{self.base_url}{PREFIX}{place}",
                 data=compact_json(body).encode(),
                 headers=headers,
                 timeout=timeout,
@@ -136,7 +142,3 @@ async def _answer(response: aiohttp.ClientResponse, credentials: Credentials) ->
     except ValueError as error:
         raise GatewayError("the gateway's answer is no JSON", response.status) from error
     return found if isinstance(found, dict) else {}
-
-
-def _job(job_id: str, step: str) -> str:
-    return f"/jobs/{encode_component(job_id)}/{step}"

@@ -7,7 +7,7 @@ import binascii
 import hashlib
 import hmac
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -18,7 +18,7 @@ GENERIC_SCOPE = "self_hosted.generic_job.invoke"
 _INVALID = "self_hosted_invocation_token_invalid"
 _SCOPE_DENIED = "self_hosted_invocation_token_scope_denied"
 _EXPIRED = "self_hosted_invocation_token_expired"
-_REQUIRED = ("node_id", "job_id", "request_id", "model")
+REQUIRED = ("node_id", "job_id", "request_id", "model")
 
 
 class TokenRefused(Exception):
@@ -26,7 +26,11 @@ class TokenRefused(Exception):
 
 
 def verify_token(
-    token: str, secret: str, now_s: float, scope: str = INVOKE_SCOPE
+    token: str,
+    secret: str,
+    now_s: float,
+    scope: str = INVOKE_SCOPE,
+    required: Sequence[str] = REQUIRED,
 ) -> Mapping[str, Any]:
     """The claims. Raises TokenRefused. The header part is not looked at: only HS256 is made."""
     claims = _signed_claims(token, secret)
@@ -37,7 +41,7 @@ def verify_token(
         raise TokenRefused(_EXPIRED)
     if _seconds(claims.get("deadline_at")) < now_s:
         raise TokenRefused(_EXPIRED)
-    for name in _REQUIRED:
+    for name in required:
         if optional_text(claims.get(name)) is None:
             raise TokenRefused(f"{name} is required")
     return claims

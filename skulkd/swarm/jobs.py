@@ -35,8 +35,9 @@ from skulkd.swarm.messages import (
     redact,
 )
 from skulkd.swarm.node_config import NodeConfig
+from skulkd.swarm.pacing import execution_class
 from skulkd.swarm.script_values import is_number, optional_text
-from skulkd.swarm.telemetry import Counters
+from skulkd.swarm.telemetry import Counters, ExecutionClass
 
 Emit = Callable[[str | None], None]
 """One piece of text; None for the end of a stream."""
@@ -133,11 +134,12 @@ class JobRunner:
 
     async def run(self, job: Job, attached_key: str | None, ways: Ways) -> Result:
         """The result that is owed to the gateway."""
-        self._counters.begin("chat")
+        kind = _class_of(job)
+        self._counters.begin(kind)
         began = self._clocks.monotonic()
         if job.get("node_id") != self._config.node_id:
             error = {"code": "validation_failed", "message": "job node_id does not match this node"}
-            self._counters.finish("chat", 0.0, ok=False, code=error["code"])
+            self._counters.finish(kind, 0.0, ok=False, code=error["code"])
             head = {"job_id": job.get("job_id"), "request_id": job.get("request_id")}
             failed = {"status": "failed", "pre_start_failure": True, "error": error}
             return {**head, **failed, "node_id": self._config.node_id}
@@ -148,9 +150,9 @@ class JobRunner:
             result, code = await self._attempt(run, ways)
         except asyncio.CancelledError:
             run.forwarder.drop()
-            self._counters.finish("chat", self._took_ms(run), ok=False, code="upstream_error")
+            self._counters.finish(kind, self._took_ms(run), ok=False, code="upstream_error")
             raise
-        self._counters.finish("chat", self._took_ms(run), ok=code is None, code=code)
+        self._counters.finish(kind, self._took_ms(run), ok=code is None, code=code)
         return await self._complete(run, result)
 
     async def _attempt(self, run: _Run, ways: Ways) -> tuple[Result, str | None]:
@@ -288,6 +290,12 @@ class JobRunner:
 
     def _took_ms(self, run: _Run) -> int:
         return max(0, round((self._clocks.monotonic() - run.began) * 1000))
+
+
+def _class_of(job: Job) -> ExecutionClass:
+    """What comes by a poll is chat or agentic, whatever it calls itself."""
+    kind, _ = execution_class(job)
+    return "agentic" if kind == "agentic" else "chat"
 
 
 def runtime_limit_ms(job: Job, default_ms: int) -> int:

@@ -34,6 +34,7 @@ from skulkd.swarm.node_config import (
     state_after,
 )
 from skulkd.swarm.node_files import NodeFiles
+from skulkd.swarm.relay import kept_relay, relay_of
 from skulkd.swarm.script_values import first_text, iso_time, machine_fingerprint
 from skulkd.swarm.session import Parts, Session, Standing
 from skulkd.swarm.telemetry import Counters, Machine, Report
@@ -149,7 +150,9 @@ class SwarmService:
         self, config: NodeConfig, state: Mapping[str, Any], http: aiohttp.ClientSession
     ) -> Parts:
         host = self._host
-        gateway = Gateway(config.gateway_base_url, http, config.request_timeout_ms / 1000)
+        base_url = config.gateway_base_url
+        relay = relay_of(base_url, state)
+        gateway = Gateway(base_url, http, config.request_timeout_ms / 1000, relay)
         version = state.get("config_version")
         return Parts(
             config=config,
@@ -185,7 +188,7 @@ class SwarmService:
             body = bootstrap_body(wanted, fingerprint, self._host.version)
             async with self._gateway(wanted.gateway_base_url, wanted.request_timeout_ms) as gateway:
                 answer = await gateway.bootstrap(api_key, body)
-            await self._keep(wanted, enrolled_from(answer), fingerprint)
+            await self._keep(wanted, enrolled_from(answer), kept_relay(answer), fingerprint)
         return await self.run_once()
 
     async def enroll(self, node_id: str, token: str, options: Mapping[str, Any]) -> Report:
@@ -195,7 +198,7 @@ class SwarmService:
             check_gateway_url(wanted.gateway_base_url)
             async with self._gateway(wanted.gateway_base_url, wanted.request_timeout_ms) as gateway:
                 answer = await gateway.enroll({"node_id": node_id, "enrollment_token": token})
-            await self._keep(wanted, enrolled_from(answer, node_id), None)
+            await self._keep(wanted, enrolled_from(answer, node_id), kept_relay(answer), None)
         return {"enrolled": True, "node_id": node_id, "state_path": str(self._files.state_file)}
 
     async def run_once(self) -> Report:
@@ -362,12 +365,18 @@ class SwarmService:
         legacy = self._files.read_state().get("runtime_token")
         return first_text(config.runtime_token, self._files.read_token(), legacy)
 
-    async def _keep(self, wanted: Setup, enrolled: Enrolled, fingerprint: str | None) -> None:
+    async def _keep(
+        self,
+        wanted: Setup,
+        enrolled: Enrolled,
+        relay: Mapping[str, str],
+        fingerprint: str | None,
+    ) -> None:
         now = iso_time(self._host.clocks.wall())
         state = state_after(wanted, enrolled, fingerprint, self._host.version, now)
         # The token first: a state without it would be an enrolment that cannot speak.
         await asyncio.to_thread(self._files.write_token, enrolled.runtime_token)
-        await asyncio.to_thread(self._files.write_state, state)
+        await asyncio.to_thread(self._files.write_state, {**state, **relay})
         self._changed.set()
 
     @asynccontextmanager

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import hmac
 import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
-from tests.daemon_process import wait_until
+from tests.daemon_process import spawn_daemon, wait_until
 from tests.inference.served import Served, serve
 from tests.swarm.gateway_thread import GatewayThread, gateway_thread
 from tests.swarm.loopback_gateway import Fault
@@ -177,6 +181,48 @@ def test_generic_jobs_are_refused_until_enabled(node: Served) -> None:
     answer = node.post("/v1/swarm/self-hosted/node/generic-jobs", envelope)
     assert answer.status_code == 200
     assert answer.json()["report"]["result"]["error"]["code"] == "feature_disabled"
+
+
+def test_signed_jobs_are_checked(tmp_path: Path) -> None:
+    """With a signing secret nothing runs unsigned, whoever asks."""
+    environ = {"MSWARM_SELF_HOSTED_INVOCATION_SIGNING_SECRET": "s3cret"}
+    signed = spawn_daemon(tmp_path, environ=environ)
+    try:
+        signed.wait_ready()
+        envelope = {"job_id": "g", "request_id": "r", "node_id": NODE, "job": {}}
+        path = f"{signed.url}/v1/swarm/self-hosted/node/generic-jobs"
+        answer = httpx.post(path, json=envelope, timeout=DEADLINE_S)
+        assert answer.status_code == 401
+        assert "self_hosted_invocation_token_invalid" in answer.text
+        claims = {"node_id": NODE, "job_id": "g", "request_id": "r"}
+        token = a_token(claims, "s3cret")
+        headers = {"Authorization": f"Bearer {token}"}
+        answer = httpx.post(path, json=envelope, headers=headers, timeout=DEADLINE_S)
+        assert answer.status_code == 404, answer.text  # signed, but nobody is enrolled here
+        other = httpx.post(
+            path, json={**envelope, "job_id": "h"}, headers=headers, timeout=DEADLINE_S
+        )
+        assert other.status_code == 401
+        assert "another job_id" in other.text
+    finally:
+        signed.kill()
+
+
+def a_token(claims: dict[str, Any], secret: str) -> str:
+    """One that is good for as long as tests may last."""
+    whole = {
+        **claims,
+        "scope": "self_hosted.generic_job.invoke",
+        "exp": 4_000_000_000,
+        "deadline_at": "2096-01-01T00:00:00.000Z",
+    }
+    parts = [_part(json.dumps({"alg": "HS256"}).encode()), _part(json.dumps(whole).encode())]
+    mac = hmac.new(secret.encode(), ".".join(parts).encode(), hashlib.sha256).digest()
+    return ".".join([*parts, _part(mac)])
+
+
+def _part(raw: bytes) -> str:
+    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
 
 
 def test_bad_input_is_named_and_changes_nothing(node: Served) -> None:

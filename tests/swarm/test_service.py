@@ -270,6 +270,30 @@ def test_options_of_setup_are_understood() -> None:
         setup_config({"mode": "direct"}, {}, "host")
 
 
+async def test_calls_about_jobs_go_where_the_gateway_wants_them(
+    gateway: LoopbackGateway, tmp_path: Path
+) -> None:
+    gateway.answers["bootstrap"] = {
+        **CAPTURES["bootstrap"]["response"],
+        "relay": {
+            "jobs_poll_path": "/relay/poll",
+            "jobs_start_path_template": f"{gateway.base_url}/relay/{{job_id}}/start",
+            "jobs_result_path_template": "https://elsewhere.example/:jobId/result",
+        },
+    }
+    service = a_service(tmp_path, gateway)
+    await service.setup(OWNER_KEY, {"gateway": gateway.base_url})
+    await gateway.offer(job("j/1", node_id="shn_fake"))
+    async with at_work(service):
+        await gateway.until(lambda: "result" in gateway.names())
+    paths = [call.path for call in gateway.calls if call.path]
+    assert paths[3:6] == [
+        "/relay/poll",
+        "/relay/j%2F1/start",
+        "/v1/swarm/self-hosted/node/jobs/j%2F1/result",  # never to another host
+    ]
+
+
 def test_a_token_does_not_cross_the_internet_in_the_clear() -> None:
     assert check_gateway_url("https://gw.example/") == "https://gw.example"
     assert check_gateway_url("http://127.0.0.1:8080") == "http://127.0.0.1:8080"
