@@ -11,11 +11,13 @@ import logging
 import time
 
 from skulkd.api.placing import Placements
+from skulkd.placement.candidates import Circumstances
 from skulkd.placement.orders import NodeNews, with_news
 from skulkd.placement.refusals import Refusal
 from skulkd.placement.repairs import replanned
 from skulkd.wire.ids import ModelId, NodeId
 from skulkd.wire.instances import Instance
+from skulkd.wire.state import State
 
 NEWS_AGE_S = 10.0
 
@@ -40,11 +42,12 @@ class Replanning:
             self._ask(placements, model_id)
             return ""
         around = with_news(placements.around(), news)
-        try:
-            left_out = placements.left_out(instance.instance_id)
-            return replanned(instance, placements.state(), around, left_out)
-        except Refusal as refusal:
-            return str(refusal)
+        left_out = placements.left_out(instance.instance_id)
+        found = _replanned(instance, placements.state(), around, left_out)
+        if isinstance(found, str) and left_out:
+            # Its nodes are gone: a node that was not wanted is better than no model.
+            return _replanned(instance, placements.state(), around, frozenset())
+        return found
 
     def _ask(self, placements: Placements, model_id: ModelId) -> None:
         if model_id in self._asking:
@@ -53,8 +56,19 @@ class Replanning:
         async def ask() -> None:
             try:
                 news = await placements.news(model_id)
-                self._news = {model_id: (time.monotonic(), news)}
+                now = time.monotonic()
+                fresh = {key: one for key, one in self._news.items() if now - one[0] < NEWS_AGE_S}
+                self._news = {**fresh, model_id: (now, news)}
             finally:
                 del self._asking[model_id]
 
         self._asking[model_id] = asyncio.create_task(ask())
+
+
+def _replanned(
+    instance: Instance, state: State, around: Circumstances, left_out: frozenset[NodeId]
+) -> Instance | str:
+    try:
+        return replanned(instance, state, around, left_out)
+    except Refusal as refusal:
+        return str(refusal)
