@@ -8,8 +8,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.daemon_process import DaemonProcess, StartDaemon, spawn_daemon
+
+# No test may depend on the speed of the machine or on luck: the same examples everywhere.
+settings.register_profile(
+    "steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("steady")
 
 # A shell that starts the suite in the background has it ignore Ctrl-C, and every process a test
 # starts would inherit that; the tests of Ctrl-C mean the same everywhere.
