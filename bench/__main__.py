@@ -23,6 +23,7 @@ MEASUREMENTS = (
     "recovery",
     "journal",
     "storage",
+    "observe",
 )
 
 

@@ -53,6 +53,7 @@ COMMANDS: Mapping[str, Entry] = {
     "events": Entry("skulkctl.commands.events", "Show what happened in the cluster."),
     "logs": Entry("skulkctl.commands.logs", "Show log lines of a node or a runner."),
     "trace": Entry("skulkctl.commands.trace", "Measure where requests spend their time."),
+    "top": Entry("skulkctl.commands.top", "Watch nodes and runners live."),
     "timeline": Entry("skulkctl.commands.timeline", "See where every rank is, and who is stuck."),
     "load": Entry("skulkctl.commands.load", "Show work in progress and free places."),
     "drain": Entry("skulkctl.commands.drain", "Take a node out of rotation."),

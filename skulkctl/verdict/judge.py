@@ -20,6 +20,7 @@ from skulkctl.verdict.ranks import (
     Rank,
     Wait,
     groups_of,
+    short_id,
     skews_of,
 )
 from skulkctl.verdict.shape import Finding, Judgement, Limits, State
@@ -137,7 +138,7 @@ def _usual_next(group: Group, draft: Draft) -> tuple[str, ...]:
         if draft.culprits
         else f"skulkctl capture {group.short}"
     )
-    change = f"skulkctl cancel {group.task_id}" if group.task_id else ""
+    change = f"skulkctl cancel {short_id(group.task_id)}" if group.task_id else ""
     return (first, change or f"skulkctl delete {group.short}")
 
 

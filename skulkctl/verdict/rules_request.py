@@ -19,7 +19,7 @@ from skulkctl.verdict.looking import (
     place,
     place_of,
 )
-from skulkctl.verdict.ranks import Group, Wait
+from skulkctl.verdict.ranks import Group, Wait, short_id
 from skulkctl.verdict.shape import Limits
 from skulkctl.views.read import mapping, text
 
@@ -124,7 +124,7 @@ def cancel_subset(group: Group, limits: Limits) -> Draft | None:
     if not seen or not rest or agreed:
         return None
     says = (f"{say(seen, 'has', 'have')} seen the cancel, {low(say(rest, 'has', 'have'))} not.",)
-    again = (f"skulkctl cancel {group.task_id}",) if group.task_id else ()
+    again = (f"skulkctl cancel {short_id(group.task_id)}",) if group.task_id else ()
     return Draft("D20", says, rest, deadlines=eval_deadline(group.ranks, limits), next=again)
 
 

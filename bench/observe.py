@@ -1,0 +1,145 @@
+"""Figures of looking: the verdict, the timeline endpoint, the event log, the idle screen."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from bench.figures import Figure
+
+RUNNERS, ENTRIES, NODES = 32, 128, 8
+APPENDS = 1_000_000
+SMALL_RING_MIB = 32
+
+
+def run() -> list[Figure]:
+    """All figures of this family."""
+    return [_verdict(), asyncio.run(_timeline()), *_event_log(), asyncio.run(_idle_screen())]
+
+
+def _timeline_document() -> dict[str, Any]:
+    from tests.timeline.builders import enter, rank, step, timeline
+
+    ranks = []
+    for instance in range(NODES):
+        for number in range(RUNNERS // NODES):
+            steps = [
+                step(200 - one, "decode_stream", "decode_token_progress", completion_tokens=one)
+                for one in range(ENTRIES - 1)
+            ]
+            stuck = enter(40, "prefill_pipeline", "pipeline_first_eval_recv")
+            ranks.append(rank(number, [*steps, stuck], instance=f"i{instance}"))
+    return timeline(*ranks, size=RUNNERS // NODES)
+
+
+def _best_ms(work: Any, rounds: int = 20) -> float:
+    times = []
+    for _ in range(rounds):
+        began = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - began)
+    return min(times) * 1000
+
+
+def _verdict() -> Figure:
+    from skulkctl.verdict import judge
+
+    document = _timeline_document()
+    took = _best_ms(lambda: judge(document, document))
+    detail = f"{RUNNERS} runners, {ENTRIES} entries each"
+    return Figure("verdict", took, 10, "less", "ms", detail)
+
+
+async def _timeline() -> Figure:
+    from skulkd.api import timeline
+    from tests.api.in_process import serving, some_services
+    from tests.observe.records import RecordingWorker, a_record, an_entry
+    from tests.peer_mesh import peer_mesh
+
+    with tempfile.TemporaryDirectory() as place:
+        home = Path(place)
+        mesh = peer_mesh(*(f"node-{number}" for number in range(NODES)))
+        nodes = []
+        for number, peers in enumerate(mesh):
+            entries = [
+                an_entry(one, "decode_stream", "decode_token_progress", f"node-{number}", number)
+                for one in range(ENTRIES)
+            ]
+            records = [
+                a_record(f"node-{number}", rank=rank, flight_recorder=entries)
+                for rank in range(RUNNERS // NODES)
+            ]
+            node = some_services(home, peers=peers)
+            worker = RecordingWorker(records)
+            node = replace(node, inference=replace(node.inference, worker=worker))
+            timeline.serve_timeline(node)
+            nodes.append(node)
+        times = []
+        async with serving(nodes[0]) as url, aiohttp.ClientSession(url) as client:
+            for _ in range(10):
+                began = time.perf_counter()
+                async with client.get("/v1/diagnostics/cluster/timeline") as answer:
+                    body = await answer.json()
+                times.append(time.perf_counter() - began)
+        for node in nodes[1:]:
+            node.monitor.close()
+        if len(body["timeline"]) != RUNNERS * ENTRIES:
+            raise RuntimeError("the timeline is not whole")
+    detail = f"{RUNNERS} × {ENTRIES} entries over {NODES} nodes, HTTP, one process, no network"
+    return Figure("timeline", min(times) * 1000, 150, "less", "ms", detail)
+
+
+def _event_log() -> list[Figure]:
+    from skulkd.observe.event_disk import MIB, DiskLimits, EventDisk
+    from skulkd.observe.event_writer import EventWriter
+    from skulkd.wire.events import TaskAcknowledged
+    from skulkd.wire.ids import TaskId
+
+    event = TaskAcknowledged(task_id=TaskId("0" * 36))
+    with tempfile.TemporaryDirectory() as place:
+        limits = DiskLimits(ring_bytes=SMALL_RING_MIB * MIB, floor_bytes=0)
+        writer = EventWriter(EventDisk(Path(place), limits), queue_events=APPENDS)
+        writer.start()
+        began = time.perf_counter()
+        for index in range(APPENDS):
+            writer.take(index, event)
+        writer.flush(600)
+        took = time.perf_counter() - began
+        used = sum(file.stat().st_size for file in Path(place).iterdir())
+        written = writer.status.written
+        writer.stop(60)
+    return [
+        Figure("event log", written / took, 20_000, "more", "/s", f"{written} appends on disk"),
+        Figure("event log size", used / MIB, SMALL_RING_MIB, "less", "MiB",
+               f"after {APPENDS} appends into a ring of {SMALL_RING_MIB} MiB"),
+    ]  # fmt: skip
+
+
+async def _idle_screen() -> Figure:
+    """Bytes that one second of an idle screen sends, from the lines that change."""
+    from skulkctl.tui.page import timeline_page
+    from skulkctl.tui.shots import Shot, View
+
+    document = _timeline_document()
+    sent = io.StringIO()
+    before: list[Any] = []
+    seconds = 10
+    for second in range(seconds):
+        shot = Shot(document, document, age_s=float(second % 2))
+        lines = timeline_page(shot, View(), 120, 40)
+        with contextlib.redirect_stdout(sent):
+            for number, line in enumerate(lines):
+                if before and line != before[number]:
+                    # Cursor movement, colours and the text itself.
+                    print(f"\x1b[{number + 1};1H\x1b[0m{line.coloured()}", end="")
+        before = lines
+    rate = len(sent.getvalue().encode()) / (seconds - 1) / 1024
+    return Figure("idle screen", rate, 1, "less", "KB/s", "120×40, lines that changed")

@@ -1,0 +1,78 @@
+"""`skulkctl top`: speeds from progress entries, the page, and a daemon that answers."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from skulkctl.tui.lines import plain_text
+from skulkctl.tui.shots import Shot, View
+from skulkctl.tui.top_page import tokens_per_second, top_items, top_page
+from tests.daemon_process import DaemonProcess, daemon_environ
+from tests.timeline.app_rig import frames, press, screen_text
+from tests.timeline.builders import NODES, NOW, rank, step, timeline
+
+
+def decoding(*points: tuple[float, int]) -> dict[str, Any]:
+    steps = [
+        step(ago_s, "decode_stream", "decode_token_progress", completion_tokens=tokens)
+        for ago_s, tokens in points
+    ]
+    return timeline(rank(0, steps))
+
+
+@pytest.mark.parametrize(
+    ("points", "speed"),
+    [(((5, 25), (3, 50), (1, 75)), 12.5), (((1, 75),), None), (((25, 25), (20, 50)), None)],
+)
+def test_speed_is_that_of_the_last_seconds(points: Any, speed: float | None) -> None:
+    shot = Shot(decoding(*points), names=NODES)
+    only = shot.groups[0].ranks[0]
+    assert tokens_per_second(only, {}, NOW.timestamp()) == speed
+
+
+def test_the_page_has_nodes_runners_and_the_verdict() -> None:
+    shot = Shot(decoding((3, 25), (1, 75)), names=NODES, context="lab")
+    nodes = [{"id": "n", "name": "kite1", "health": "ok",
+              "memory": {"totalBytes": 64 << 30, "availableBytes": 16 << 30}}]  # fmt: skip
+    state = {"nodeSystem": {"n": {"gpuUsage": 50.0, "accelerator": {"utilizationRatio": 0.25}}}}
+    items = top_items(shot, nodes, state)
+    told = plain_text(top_page(shot, View(), items, 120, None))
+    assert "25.0 tokens/s" in told.splitlines()[0]
+    assert "▮▮▮▮▮▮▮▮▮▯▯▯ 48.0GiB/64.0GiB" in told
+    assert "▮▮▮▯▯▯▯▯▯▯▯▯ 25%" in told
+    assert "gemma-4-26b" in told and "decode_stream" in told
+    narrow = plain_text(top_page(shot, View(ascii=True), items, 80, 24))
+    assert narrow.isascii()
+    assert all(len(line) <= 80 for line in narrow.splitlines())
+
+
+async def test_the_timeline_opens_from_it_and_leads_back() -> None:
+    from skulkctl.tui.feed import ReplayFeed
+    from skulkctl.tui.timeline_app import Setup
+    from skulkctl.tui.top_app import BackScreen, TopApp, TopScreen
+    from tests.timeline.app_rig import settle
+
+    app = TopApp(Setup(ReplayFeed(frames(decoding((3, 25), (1, 75)))), clock=lambda: 0.0))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(app, pilot)
+        assert "tokens/s" in screen_text(app)
+        await press(app, pilot, "t")
+        assert isinstance(app.screen, BackScreen)
+        assert "agree" in screen_text(app)
+        await press(app, pilot, "q")
+        assert isinstance(app.screen, TopScreen)
+
+
+def test_a_real_daemon_is_shown(shared_daemon: DaemonProcess) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "skulkctl", "top", "-o", "json", "--endpoint", shared_daemon.url],
+        capture_output=True, text=True, check=False, timeout=120,
+        env=daemon_environ(shared_daemon.home / "cli"),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert [one["name"] for one in json.loads(done.stdout)["nodes"]] == ["kite1"]
