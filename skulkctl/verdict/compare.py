@@ -62,10 +62,10 @@ def _attributes(entries: Sequence[Document]) -> Iterator[tuple[str, str]]:
     """`step.attribute` and its last value, in the order of first appearance."""
     for entry in entries:
         attrs = entry.get("attrs")
-        if not isinstance(attrs, Mapping) or not attrs:
+        if not attrs or not isinstance(attrs, dict):
             continue
-        event = text(entry, "event") or ""
-        step = (text(entry, "detail") or event) if event in ("enter", "exit") else event
+        event = entry.get("event")
+        step = (entry.get("detail") or event) if event in ("enter", "exit") else event
         for name, value in attrs.items():
             if name not in _OWN:
                 yield f"{step}.{name}", _shown(value)

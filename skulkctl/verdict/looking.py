@@ -39,16 +39,14 @@ def look_at_links(group: Group) -> tuple[str, ...]:
 
 
 def has(rank: Rank, event: str) -> bool:
-    return any(entry.get("event") == event for entry in rank.entries)
+    return event in rank.events
 
 
 def has_now(rank: Rank, event: str, task_id: str | None) -> bool:
     """Whether it recorded this (with or without `batch_`) for the task, since it was last idle."""
-    for entry in reversed(rank.entries):
-        if entry.get("phase") == "idle":
-            return False
-        if str(entry.get("event")).removeprefix("batch_") == event.removeprefix("batch_"):
-            owner = entry.get("taskId")
+    for name in (event, f"batch_{event}", event.removeprefix("batch_")):
+        if name in rank.recent:
+            owner = rank.recent[name]
             return task_id is None or owner is None or owner == task_id
     return False
 

@@ -6,7 +6,7 @@ an `exit` it is in something that no entry describes. Marks of the supervisor sa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -57,6 +57,10 @@ class Rank:
     task_id: str | None
     command_id: str | None
     entries: Sequence[Document]
+    events: Set[object]
+    """The names of all events on record."""
+    recent: Mapping[object, object]
+    """Events since it was last idle, and the task of each."""
     last: Document | None
     wait: Wait
 
@@ -216,9 +220,20 @@ def _rank(
         task_id=text(runner, "activeTaskId"),
         command_id=text(runner, "activeCommandId"),
         entries=own,
+        events={entry.get("event") for entry in own},
+        recent=_recent(own),
         last=last,
         wait=wait_of(last, status, phase),
     )
+
+
+def _recent(entries: Sequence[Document]) -> dict[object, object]:
+    found: dict[object, object] = {}
+    for entry in reversed(entries):
+        if entry.get("phase") == "idle":
+            break
+        found.setdefault(entry.get("event"), entry.get("taskId"))
+    return found
 
 
 def _idle_s(progress: str | None, now_s: float | None, skew_s: float) -> float | None:
