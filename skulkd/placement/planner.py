@@ -107,12 +107,14 @@ def _plan(wish: Wish, room: Room, ring: Sequence[Candidate]) -> Plan:
     ranks: list[Rank] = []
     start = 0
     for node, count in zip(ring, room.layers(ring) or (), strict=True):
-        part = Fraction(1, len(ring)) if tensor else Fraction(count, card.n_layers)
+        part, need = room.piece(1, len(ring)) if tensor else room.piece(count, card.n_layers)
         first = 0 if tensor else start
         budget = room.budget(node.node_id)
-        ranks.append(Rank(node, first, first + count, part, room.need(part), budget))
+        ranks.append(Rank(node, first, first + count, part, need, budget))
         start += count
-    shares = {Share(rank.part, rank.budget.ceiling_bytes) for rank in ranks}
+    # Many ranks are alike, and fractions are slow to compare.
+    alike = {(rank.end_layer - rank.start_layer, rank.budget.ceiling_bytes): rank for rank in ranks}
+    shares = [Share(rank.part, rank.budget.ceiling_bytes) for rank in alike.values()]
     return Plan(
         wish=wish,
         sharding="Tensor" if tensor else "Pipeline",

@@ -19,6 +19,7 @@ Kind = Callable[[T, T], int]
 _MAX_SEEDS = 16
 _ROUNDS = 4
 _FEW = 12
+_MANY = 32
 # One link of a worse kind outweighs any number of a better one.
 _COSTS = [*(65**kind for kind in range(NO_LINK)), 65 ** (NO_LINK + 2)]
 
@@ -71,7 +72,9 @@ def along_best_links(ring: Sequence[T], kind: Kind[T]) -> tuple[T, ...]:
         # Few nodes are tried from several sides; with many one side is close enough.
         starts = range(_ROUNDS if size <= _FEW else 1)
         started = [order, *(_nearest_first(cost, start) for start in starts if start < size)]
-        order = min((_without_crossings(cost, path) for path in started), key=_length(cost))
+        if size <= _MANY:
+            started = [_without_crossings(cost, path) for path in started]
+        order = min(started, key=_length(cost))
     closing = max(range(size), key=lambda i: (cost[order[i]][order[(i + 1) % size]], i))
     turned = order[closing + 1 :] + order[: closing + 1]
     return tuple(ring[index] for index in turned)
@@ -135,7 +138,8 @@ def _closed(masks: Sequence[int], path: list[int]) -> list[int] | None:
 
 
 def _varies(cost: Sequence[Sequence[int]]) -> bool:
-    return len({value for row in cost for value in row if value}) > 1
+    usual = cost[0][1]
+    return any(value not in (0, usual) for row in cost for value in row)
 
 
 def _nearest_first(cost: Sequence[Sequence[int]], start: int) -> list[int]:

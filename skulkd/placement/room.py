@@ -29,7 +29,7 @@ class Room:
         self._whole = max(1, need_of(wish.card, shape=wish.shape).total_bytes - FLOOR_BYTES)
         self._budgets = {node.node_id: _budget(node) for node in nodes}
         self._usable = {node_id: found.usable_bytes for node_id, found in self._budgets.items()}
-        self._needs: dict[Fraction, Need] = {}
+        self._pieces: dict[tuple[int, int], tuple[Fraction, Need]] = {}
         self._divides: dict[int, bool] = {}
 
     def usable(self, node_id: NodeId) -> int:
@@ -39,10 +39,14 @@ class Room:
         return self._budgets[node_id]
 
     def need(self, part: Fraction) -> Need:
-        """What this part of the model needs; many ranks have the same part."""
-        if part not in self._needs:
-            self._needs[part] = need_of(self._wish.card, part, self._wish.shape)
-        return self._needs[part]
+        return need_of(self._wish.card, part, self._wish.shape)
+
+    def piece(self, count: int, of: int) -> tuple[Fraction, Need]:
+        """So many of so many parts and what they need; many ranks have the same."""
+        if (count, of) not in self._pieces:
+            part = Fraction(count, of)
+            self._pieces[count, of] = (part, self.need(part))
+        return self._pieces[count, of]
 
     def divides(self, size: int) -> bool:
         """Whether so many ranks can share the model in the way that was asked for."""

@@ -32,6 +32,11 @@ class Search:
         self.room = Room(wish, nodes)
         self._kinds = _kinds(cluster, nodes)
         self._rdma: dict[int, list[Ring]] | None = None
+        self._is_mesh = all(
+            kind < NO_LINK or one == other
+            for one, row in self._kinds.items()
+            for other, kind in row.items()
+        )
         self.nodes = sorted(nodes, key=self._preference)
         self._roomiest = sorted(nodes, key=self._roominess)
         self._grades = self._graded()
@@ -116,11 +121,10 @@ class Search:
     def _ordered(self, ring: Ring) -> Ring:
         if self._wish.meta == "MlxJaccl":
             return ring
-        kinds = {self._kind(a, b) for i, a in enumerate(ring) for b in ring[i + 1 :]}
         by_id = tuple(sorted(ring, key=lambda node: node.node_id))
-        if len(kinds) <= 1:
+        if len(ring) < 3 or (self._is_mesh and len(self._grades) == 1):
             return by_id
-        return along_best_links(ring if NO_LINK in kinds else by_id, self._kind)
+        return along_best_links(by_id if self._is_mesh else ring, self._kind)
 
     def _rating(self, ring: Ring) -> tuple[object, ...]:
         free = sum(self.room.usable(node.node_id) for node in ring) // _STEP_BYTES
