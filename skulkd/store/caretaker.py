@@ -97,7 +97,7 @@ class Caretaker:
         at = self.now()
         for name in names:
             if (area.root / name).is_dir():
-                area.touch(name.replace("--", "/", 1), at)
+                area.touch_copy(name, at)
 
     async def evict(self, trigger: str) -> Eviction:
         """Delete what is beyond the budget, unless the settings leave that to the operator."""

@@ -24,7 +24,7 @@ from skulkd.wire.storage import StoreDownload
 
 log = logging.getLogger(__name__)
 
-STOP_S = 5.0
+STOP_S = 2.0
 LINE_LIMIT = 1 << 20
 # What another attempt cannot change.
 FINAL = frozenset({"unknown_model", "bad_model_id", "no_space", "unsupported_model"})

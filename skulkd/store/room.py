@@ -32,6 +32,7 @@ from skulkd.wire.state import State
 log = logging.getLogger(__name__)
 
 REBIND_S = 5.0
+LONGEST_REBIND_S = 60.0
 SUMMARY_S = 30.0
 
 
@@ -99,6 +100,7 @@ class StoreRoom:
         store = self.setup.store
         if store is None:
             return
+        pause_s = REBIND_S
         while True:
             try:
                 await host.start(bind_host(store), store.store_port)
@@ -106,7 +108,8 @@ class StoreRoom:
                 # A node without its store still answers for the models it has.
                 log.warning("the store cannot be served on port %d: %s", store.store_port, error)
                 await host.stop()
-                await asyncio.sleep(REBIND_S)
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, LONGEST_REBIND_S)
             else:
                 log.info("the store in %s is served on port %d", store.store_path, store.store_port)
                 return

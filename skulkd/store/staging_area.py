@@ -76,7 +76,11 @@ class StagingArea:
 
     def touch(self, model_id: str, at: float | None = None) -> None:
         """Record a use; best effort, because a read-only disk must not stop a model."""
-        marker = self.path_of(model_id) / LAST_USED
+        self.touch_copy(directory_name(model_id), at)
+
+    def touch_copy(self, name: str, at: float | None = None) -> None:
+        """The same by the name of the directory, which may be one that no id of ours has."""
+        marker = self.root / name / LAST_USED
         at = time.time() if at is None else at
         with contextlib.suppress(OSError):
             marker.touch()
@@ -100,7 +104,8 @@ class StagingArea:
 
     def tidy(self) -> None:
         """Finish the deletions that a crash interrupted."""
-        with contextlib.suppress(FileNotFoundError):
+        # What cannot be looked at now is tidied up another time.
+        with contextlib.suppress(OSError):
             remove_leftovers(self.root)
 
     @contextlib.contextmanager

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from skulkd.store.errors import BadModelIdError, BusyError, StagingPlaceError
+from skulkd.store.errors import BadModelIdError, BusyError, FileAccessError, StagingPlaceError
 from skulkd.store.staging_area import StagingArea
 from skulkd.store.staging_rules import check_staging_place
 from skulkd.store.uses import models_in_use
@@ -64,6 +64,22 @@ def test_without_a_mark_of_use_the_directory_tells_the_time(area: StagingArea) -
     (path / ".last_used").unlink()
     os.utime(path, (77.0, 77.0))
     assert area.copies()[0].last_used == 77.0
+
+
+def test_a_copy_that_no_id_of_ours_has_is_looked_after_like_any_other(area: StagingArea) -> None:
+    (area.root / "a--b--c").mkdir(parents=True)
+    area.touch_copy("a--b--c", 55.0)
+    assert [(copy.name, copy.last_used) for copy in area.copies()] == [("a--b--c", 55.0)]
+    area.remove("a--b--c")
+    assert area.copies() == []
+
+
+def test_a_file_where_the_area_should_be_is_said_and_tidying_survives_it(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    area = StagingArea(tmp_path / "file")
+    area.tidy()
+    with pytest.raises(FileAccessError, match="Not a directory"):
+        area.copies()
 
 
 def test_removing_a_copy_tells_its_bytes_and_leaves_nothing(area: StagingArea) -> None:

@@ -43,7 +43,7 @@ HASTY = Patience(attempts=2, silence_s=60.0, first_pause_s=0.01, longest_pause_s
 class Rig:
     """A node with a store room, its state and what it told."""
 
-    def __init__(self, home: Path, port: int, **store: object) -> None:
+    def __init__(self, home: Path, port: int, *, offline: bool = False, **store: object) -> None:
         self.told: list[DownloadProgress] = []
         self.state = State()
         area = StagingArea(home / "staging")
@@ -54,7 +54,7 @@ class Rig:
             store_path="/nowhere",
             **store,
         )
-        setup = StoreSetup(home / "models", False, section, None, StagingSection(), area)
+        setup = StoreSetup(home / "models", offline, section, None, StagingSection(), area)
         library = ModelLibrary.over(home / "models")
         library._staging = area
         around = Surroundings(
@@ -108,6 +108,12 @@ async def test_a_model_is_staged_with_its_companions_and_told(rig: Rig) -> None:
     assert isinstance(last, DownloadCompleted)
     assert last.node_id == NODE
     assert last.total.in_bytes > 1_000_000
+
+
+async def test_an_offline_node_stages_over_the_lan(tmp_path: Path, store: StoreAddress) -> None:
+    rig = Rig(tmp_path, store.port, offline=True)
+    await rig.room.staging.ensure(shard(card(MODEL)))
+    assert rig.area.is_complete(MODEL)
 
 
 async def test_what_is_here_is_used_at_once_and_its_use_noted(rig: Rig) -> None:
