@@ -157,6 +157,10 @@ def _declare(base: str, where: str, find: Find) -> None:
         name = f'attachment; filename="trace_{trace.task_id}.json"'
         return await send(request, chrome_json(trace), JSON_TYPE, {"Content-Disposition": name})
 
+    if find is _anywhere:
+        # The name of a handler is its operation's id, which must be one of a kind.
+        for handler in (get_trace, get_trace_stats, get_trace_file):
+            handler.__name__ = handler.__name__.replace("get_", "get_cluster_")
     facts = {"errors": (400, 404)}
     path = f"{base}/{{task_id}}"
     routes.get(path, summary=f"One trace{where}", answer=TraceResponse, **facts)(get_trace)

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -54,7 +55,7 @@ def test_help_shows_every_command_without_importing_them(home: Path) -> None:
         "print([m for m in sys.modules if m.startswith('skulkctl.commands.')])"
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "doctor      Run the health checklist." in shown.stdout
+    assert re.search(r"^  doctor +Run the health checklist\.$", shown.stdout, re.MULTILINE)
     assert shown.stdout.endswith("[]\n")
 
 
