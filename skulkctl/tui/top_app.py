@@ -31,10 +31,12 @@ class TopFeed(LiveFeed):
 
     def poll(self) -> Frame:
         from skulkctl.client import Client
-        from skulkctl.fetch import fetch_state
+        from skulkctl.fetch import MEMBERS_PATH, fetch_state, read_members
 
-        snapshot = fetch_state(Client(*self._asking))
-        self.state, self.nodes = snapshot.state, list(snapshot.nodes())
+        client = Client(*self._asking)
+        snapshot, members = fetch_state(client), client.get_optional(MEMBERS_PATH)
+        roll = None if members is None else read_members(members)
+        self.state, self.nodes = snapshot.state, list(snapshot.nodes(roll))
         return super().poll()
 
 

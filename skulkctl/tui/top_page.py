@@ -63,6 +63,7 @@ def _node(node: Document, state: Document) -> dict[str, object]:
     return {
         "name": node.get("name"),
         "health": node.get("health"),
+        "draining": node.get("draining"),
         "memoryTotalBytes": total,
         "memoryUsedBytes": None if total is None or free is None else total - free,
         "gpuPercent": gpu,
@@ -115,7 +116,9 @@ def _node_line(node: Document, columns: int) -> Line:
     shown = "-" if gpu is None else f"{_bar(gpu / 100)} {gpu:.0f}%"
     cpu = number(node, "cpuPercent")
     health = text(node, "health") or "-"
-    role = {"ok": "ok", "warn": "attention"}.get(health, "problem")
+    if node.get("draining") and health == "ok":
+        health = "draining"
+    role = {"ok": "ok", "warn": "attention", "draining": "attention"}.get(health, "problem")
     return line(
         f" {pad(clip(text(node, 'name') or '?', 13), 14)}",
         (f"{health:<10}", role),

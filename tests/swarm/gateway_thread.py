@@ -53,4 +53,13 @@ def gateway_thread() -> Iterator[GatewayThread]:
     finally:
         loop.call_soon_threadsafe(over.set)
         thread.join(DEADLINE_S)
-        loop.close()
+        _end(loop)
+
+
+def _end(loop: asyncio.AbstractEventLoop) -> None:
+    """Polls that are still held are nobody's any more."""
+    left = asyncio.all_tasks(loop)
+    for task in left:
+        task.cancel()
+    loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+    loop.close()

@@ -128,6 +128,7 @@ def test_drain_is_seen_everywhere_and_undone(operator: Operator) -> None:
     assert operator.rows("nodes")[0]["draining"] is True
     assert "draining" in operator.run("nodes").out
     assert "takes no new work" in operator.run("status").out
+    assert "draining" in operator.run("top", "--once").out
     doctor = operator.run("doctor")
     assert f"{name} drains and takes no new work" in doctor.out
     assert f"skulkctl undrain {name}" in doctor.err
