@@ -73,9 +73,11 @@ class Batch:
 
     def prefill_size(self, lane: int, joining: int) -> tuple[int, int]:
         """How many prompts to read together and how many tokens of each."""
-        rows = self._pacer.rows
         prompts = self._lanes[lane].prompts + joining
-        return rows, self._pacer.step(max(1, min(rows, prompts)))
+        if not prompts:
+            return 0, 0
+        rows = self._pacer.rows
+        return rows, self._pacer.step(min(rows, prompts))
 
     def reads(self, lane: int) -> bool:
         """Whether this lane has prompts to read."""

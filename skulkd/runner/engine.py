@@ -278,19 +278,19 @@ class Engine:
         self._faults.stall("delay")
         if self._steps == 3:
             self._faults.stall("stall_step")
-        active = tuple(self._requests)
-        self._common.step("generator_step_enter", self._steps, active)
+        self._common.step("generator_step_enter", self._steps, self._requests)
         began = time.monotonic()
         drawn = self._batch.decode(order.lane)
         if drawn:
-            self._tracer.step((self._rows[item.uid][0].task_id for item in drawn), began)
+            if self._tracer.active:
+                self._tracer.step([self._rows[item.uid][0].task_id for item in drawn], began)
             self._on_drawn(drawn)
         if self._batch.reads(order.lane):
             if self._speaker is not None:
                 self._speaker.flush()
             for item in self._batch.read_prompts(order.lane, order.rows, order.size):
                 self._on_prompt(item)
-        self._common.step("generator_step_exit", self._steps, active)
+        self._common.step("generator_step_exit", self._steps, self._requests)
 
     def _on_prompt(self, item: Progress) -> None:
         request, choice = self._rows[item.uid]

@@ -80,6 +80,7 @@ class Lane:
 
     def add(self, row: Row, caches: list[Any]) -> None:
         """One more row; its caches hold `row.tokens`."""
+        row.inside = len(row.tokens)
         self._waiting.append((row, caches))
 
     def kept(self, uid: int) -> Kept:
@@ -87,9 +88,9 @@ class Lane:
         for rows, caches in ((self._rows, self._caches), (self._reading, self._reading_caches)):
             for at, row in enumerate(rows):
                 if row.uid == uid:
-                    return Kept([cache.extract(at) for cache in caches], list(row.tokens))
+                    return Kept([cache.extract(at) for cache in caches], row.tokens[: row.inside])
         row, single = next(item for item in self._waiting if item[0].uid == uid)
-        return Kept(single, list(row.tokens))
+        return Kept(single, row.tokens[: row.inside])
 
     def drop(self, uids: set[int]) -> None:
         """Let rows go, wherever they are."""
@@ -126,25 +127,48 @@ class Lane:
     # --- steps ---
 
     def decode(self) -> list[Drawn]:
-        """Queue one more step for every decoding row, then read what the step before drew."""
-        if not self._rows:
-            return []
+        """Queue one more step for every decoding row, then read what the step before drew.
+
+        A row's first token is read before another step is queued: queueing takes as long as the
+        step before it, and somebody waits for that token.
+        """
         rows, current = self._rows, self._next
-        if any(row.left > 0 for row in rows):
+        if any(row.eager and not row.fresh and not row.read for row in rows):
+            return self._read(rows, current)
+        unread = [row for row in rows if not row.read]
+        launched = any(row.left > 0 for row in rows)
+        if launched:
             self._next = self._seat.launch(current, self._caches, rows)
             for row in rows:
                 row.left -= 1
+                row.inside += 1
         else:
             # All have what they may get: they only wait to be dropped.
             self._next = current._replace(waits=())
+        drawn = self._read(unread, current) if unread else []
+        if launched:
+            for row in rows:
+                row.read = False
+        return drawn
+
+    def _read(self, wanted: list[Row], current: Next) -> list[Drawn]:
+        """Wait for a step's tokens and hand them out to the rows that want them."""
         for name, array in current.waits:
             self._wait(name, array)
-        if not self._seat.knows:
-            return _read(rows, None, None)
-        self._wait("pipeline_last_eval_all_gather", current.tokens)
-        values: Any = current.tokens.tolist()
-        table: Any = None if current.table is None else current.table.tolist()
-        return _read(rows, values, table)
+        values: Any = None
+        table: Any = None
+        if self._seat.knows:
+            self._wait("pipeline_last_eval_all_gather", current.tokens)
+            values = current.tokens.tolist()
+            table = None if current.table is None else current.table.tolist()
+        drawn = [
+            _drawn(row, None if values is None else values[at], table and table[at])
+            for at, row in enumerate(self._rows)
+            if not row.read and row in wanted
+        ]
+        for row in wanted:
+            row.read = True
+        return [item for item in drawn if item is not None]
 
     def read_prompts(self, most: int, size: int) -> list[Progress]:
         """Read up to `size` tokens of up to `most` prompts. Rows that are through decode next."""
@@ -156,6 +180,7 @@ class Lane:
             for row, part in zip(self._reading, parts, strict=True):
                 del row.todo[: len(part)]
                 row.tokens += part
+                row.inside += len(part)
             reading = [row for row in self._reading if len(row.todo) > 1]
             ready += self._start_decoding()
             return [_progress(row) for row in (*ready, *reading)]
@@ -264,20 +289,15 @@ def _progress(row: Row) -> Progress:
     return Progress(row.uid, len(row.tokens), len(row.todo) == 1)
 
 
-def _read(
-    rows: list[Row], values: list[int] | None, table: list[list[float]] | None
-) -> list[Drawn]:
-    drawn: list[Drawn] = []
-    for at, row in enumerate(rows):
-        token = None if values is None else values[at]
-        # Which token it was does not matter where nobody knows; how many there are does.
-        row.tokens.append(token or 0)
-        if row.fresh:
-            # This was the prompt's last token: it is not part of the answer.
-            row.fresh = False
-            continue
-        line = None
-        if row.rivals is not None and table is not None:
-            line = likely(table[at], row.rivals)
-        drawn.append(Drawn(row.uid, token, line))
-    return drawn
+def _drawn(row: Row, token: int | None, line: list[float] | None) -> Drawn | None:
+    # Which token it was does not matter where nobody knows; how many there are does.
+    row.tokens.append(token or 0)
+    if row.fresh:
+        # This was the prompt's last token: it is not part of the answer.
+        row.fresh = False
+        return None
+    row.eager = False
+    probable = None
+    if row.rivals is not None and line is not None:
+        probable = likely(line, row.rivals)
+    return Drawn(row.uid, token, probable)

@@ -4,7 +4,7 @@ Counts only, never content. Decides nothing.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -61,7 +61,7 @@ class StepPhases:
 
         return wait
 
-    def step(self, event: str, number: int, active: tuple[TaskId, ...]) -> None:
+    def step(self, event: str, number: int, active: Collection[TaskId]) -> None:
         """Every step asks; the first and every 25th are written."""
         if number == 1 or number % _PROGRESS_EVERY == 0:
             self._recorder.point(

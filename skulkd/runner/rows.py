@@ -17,10 +17,11 @@ MAX_RIVALS = 20
 
 @dataclass(eq=False, slots=True)
 class Row:
-    """`todo` is the rest of the prompt; its last token starts decoding. `tokens` are in the caches.
+    """`todo` is the rest of the prompt; its last token starts decoding. `inside` of the `tokens`
+    are in the caches. `fresh` until decoding has begun, `eager` until the first token was read.
 
     `rivals` is how many log probabilities beside the chosen one are wanted; None for none at all.
-    `left` is how many tokens the row may still be given.
+    `left` is how many tokens the row may still be given; `read`: its newest one is known.
     """
 
     uid: int
@@ -31,6 +32,9 @@ class Row:
     left: int
     rivals: int | None = None
     fresh: bool = True
+    eager: bool = True
+    read: bool = False
+    inside: int = 0
     context: Any = None
 
 

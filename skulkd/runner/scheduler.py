@@ -41,6 +41,11 @@ class Scheduler:
     def __bool__(self) -> bool:
         return bool(self._queue or self._active)
 
+    @property
+    def settled(self) -> bool:
+        """Whether the next plan is bound to be empty."""
+        return not (self._queue or self._cancelled)
+
     def knows(self, task_id: TaskId) -> bool:
         return task_id in self._active or any(task_id == queued for queued, _ in self._queue)
 

@@ -34,6 +34,10 @@ class Tracer:
         self._send = send
         self._sessions: dict[TaskId, _Session] = {}
 
+    @property
+    def active(self) -> bool:
+        return bool(self._sessions)
+
     def start(self, task_id: TaskId) -> None:
         self._sessions[task_id] = _Session()
         self.mark(task_id, "queued", "lifecycle")
@@ -56,8 +60,6 @@ class Tracer:
 
     def step(self, task_ids: Iterable[TaskId], began: float) -> None:
         """A decoding step that several tasks shared; `began` is monotonic."""
-        if not self._sessions:
-            return
         ids = list(task_ids)
         took = time.monotonic() - began
         for task_id in ids:
