@@ -19,7 +19,11 @@ def lost_rank(
     silent = _silent_nodes(timeline)
     if group.missing:
         return _absent(group, silent, _owners(previous, group.instance_id), names)
-    dead = [rank for rank in group.ranks if _is_dead(rank)]
+    # Who says that another rank was lost ended because of that one.
+    dead = sorted(
+        (rank for rank in group.ranks if _is_dead(rank)),
+        key=lambda rank: "group_lost" in rank.events,
+    )
     return _dead(group, dead) if dead else None
 
 

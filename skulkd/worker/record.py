@@ -16,6 +16,7 @@ from skulkd.runner.protocol import (
     Status,
     TaskAcknowledged,
     TaskStatus,
+    TaskTrace,
 )
 from skulkd.wire.base import format_offset
 from skulkd.wire.diagnostics import (
@@ -38,6 +39,7 @@ _EVENT_NAMES: dict[type[FromRunner], str] = {
     TaskAcknowledged: "TaskAcknowledged",
     Output: "ChunkGenerated",
     PrefillProgress: "PrefillProgressChunk",
+    TaskTrace: "TracesCollected",
 }
 
 

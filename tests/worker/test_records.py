@@ -247,3 +247,9 @@ def test_events_are_named_as_clients_of_the_reference_know_them(
     shown = record.diagnostics()
     assert shown.last_event_type == "RunnerStatusUpdated"
     assert shown.last_event_received_at == "2026-01-02T00:00:03.000000+00:00"
+
+
+def test_measured_spans_are_an_event_like_any_other(record: RunnerRecord) -> None:
+    """A runner that traces must not end its supervisor."""
+    record.heard(protocol.TaskTrace(task_id=TaskId("t1"), rank=0, traces=[]), 10)
+    assert record.diagnostics().last_event_type == "TracesCollected"
