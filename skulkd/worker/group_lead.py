@@ -196,9 +196,21 @@ class GroupLead:
                 why = f"did not join within {limit_s:g} s"
                 self.fail(rank, Ending(why, True, blame=Blame.WAITED))
 
+    def settle(self) -> None:
+        """Find the reason with what is known now, if the attempt is ending."""
+        if self.phase == "ending" and self.cause is None:
+            self._settle()
+
     def _settle(self) -> None:
         """The reason is the rank with most of the blame; the first one among equals."""
         self._due = None
+        if all(ending.blame is Blame.FOLLOWED for _, ending in self._endings):
+            # All that spoke have followed somebody: it was one that did not.
+            self._endings += [
+                (self._seats[rank], Ending("does not answer", True, blame=Blame.LOST))
+                for rank, report in sorted(self._reports.items())
+                if report.stage in IN_ATTEMPT
+            ]
         seat, ending = min(self._endings, key=lambda found: found[1].blame)
         self.cause = f"{seat.text}: {ending.summary}"
         if ending.words is not None:

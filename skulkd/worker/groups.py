@@ -226,9 +226,23 @@ class Groups:
             return
         if slot.job is None and (slot.seat is None or slot.seat.refused is None):
             slot.record.set_status(RunnerFailed(error_message=cause))
-        model_id = slot.record.identity.shard.model_card.model_id
-        message = f"the ranks of {model_id} ended before it finished ({cause}); ask again"
-        slot.desk.close(TaskEnded("Failed", RUNNER_CRASHED, message))
+        slot.desk.close(_failure(slot, cause))
+
+    def last_words(self, slot: Slot) -> TaskEnded | None:
+        """For a group whose instance goes: what its requests are told when a loss is the reason.
+
+        The state may learn of a lost node before the ranks do.
+        """
+        seat = slot.seat
+        if seat is None or seat.lead is None:
+            return None
+        here = {self._peers.node_id, *(peer.node_id for peer in self._peers.others())}
+        for rank, node in enumerate(seat.nodes):
+            if node not in here:
+                seat.lead.lose(rank, f"{node} has left the cluster")
+        seat.lead.settle()
+        cause = seat.lead.take_verdict()
+        return None if cause is None else _failure(slot, cause)
 
     def _lead(self, slot: Slot, seat: GroupSeat, lead: GroupLead) -> None:
         """A link to every other rank, woken when there is something new to say."""
@@ -301,3 +315,9 @@ class Groups:
             if peer.node_id == node and peer.name != node:
                 return f"{peer.name} ({node})"
         return str(node)
+
+
+def _failure(slot: Slot, cause: str) -> TaskEnded:
+    model_id = slot.record.identity.shard.model_card.model_id
+    message = f"the ranks of {model_id} ended before it finished ({cause}); ask again"
+    return TaskEnded("Failed", RUNNER_CRASHED, message)

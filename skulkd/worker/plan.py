@@ -136,6 +136,11 @@ class CancelTask:
 
 
 Step = Connect | Load | WarmUp
+STEP_TASKS: Mapping[type[Step], type[ConnectToGroup | LoadModel | StartWarmup]] = {
+    Connect: ConnectToGroup,
+    Load: LoadModel,
+    WarmUp: StartWarmup,
+}
 Action = (
     Enlist | Prepare | Join | StartRunner | Step | EndAttempt | StopRunner | GiveUp | CancelTask
 )

@@ -22,7 +22,7 @@ from skulkd.wire.events import Event, RunnerStatusUpdated
 from skulkd.wire.ids import InstanceId, NodeId, RunnerId, TaskId
 from skulkd.wire.runners import RunnerShutdown
 from skulkd.wire.state import State
-from skulkd.wire.tasks import ConnectToGroup, LoadModel, StartWarmup, TextGeneration
+from skulkd.wire.tasks import TextGeneration
 from skulkd.worker.around import Around, memory_reader
 from skulkd.worker.causes import Ending, not_started
 from skulkd.worker.forking import ForkingSpawn
@@ -33,6 +33,7 @@ from skulkd.worker.launching import CannotLaunch, Launcher, Prepared
 from skulkd.worker.model_files import LibraryFiles
 from skulkd.worker.options import StopSteps, WorkerOptions
 from skulkd.worker.plan import (
+    STEP_TASKS,
     Action,
     CancelTask,
     Connect,
@@ -67,11 +68,6 @@ _LONGEST_PAUSE_S = 1.0
 # Changes that come faster than this are looked at together: a flood costs one look.
 _BREATH_S = 0.01
 _LAST_STEPS_S = 10.0
-_TASKS: dict[type[Step], type[ConnectToGroup | LoadModel | StartWarmup]] = {
-    Connect: ConnectToGroup,
-    Load: LoadModel,
-    WarmUp: StartWarmup,
-}
 _DELETED = TaskEnded("Cancelled", INSTANCE_DELETED, "cancelled because the instance was deleted")
 _STOPPED = TaskEnded("Failed", NODE_STOPPING, "the node stopped before it finished; ask again")
 
@@ -343,7 +339,7 @@ class Worker:
 
     def _ask(self, action: Step) -> None:
         slot = self._slots[action.runner_id]
-        task = _TASKS[type(action)](
+        task = STEP_TASKS[type(action)](
             task_id=TaskId(str(uuid4())), instance_id=slot.instance.instance_id
         )
         try:
@@ -355,7 +351,8 @@ class Worker:
 
     async def _retire(self, slot: Slot) -> None:
         """The instance is gone."""
-        await self._stop_slot(slot, self._options.stop, _DELETED)
+        lost = None if self._groups is None else self._groups.last_words(slot)
+        await self._stop_slot(slot, self._options.stop, lost or _DELETED)
         self._slots.pop(slot.runner_id, None)
 
     async def _stop_slot(self, slot: Slot, steps: StopSteps, leaving: TaskEnded) -> None:
@@ -372,6 +369,7 @@ class Worker:
                 job.cancel()
         if slot.seat is not None:
             await slot.seat.leave(_LAST_STEPS_S)
+            slot.desk.close(leaving)  # its process may be gone and its requests still wait
         slot.record.set_status(RunnerShutdown())
 
     def _begin(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:

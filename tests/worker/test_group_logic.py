@@ -22,7 +22,7 @@ from skulkd.wire.runners import (
     RunnerStatus,
 )
 from skulkd.wire.state import State
-from skulkd.worker.causes import Ending
+from skulkd.worker.causes import Blame, Ending
 from skulkd.worker.crash_window import CrashWindow
 from skulkd.worker.group_lead import GroupLead, Seat
 from skulkd.worker.group_messages import Goal, Report
@@ -240,6 +240,20 @@ class Groups(RuleBasedStateMachine):
         assert self.lead.serving, (self.lead.phase, [node.report() for node in self.nodes])
         assert {node.seat.process_attempt for node in self.nodes} == {self.lead.attempt}
         assert all(node.seat.has_process for node in self.nodes)
+
+
+def test_a_rank_that_says_nothing_is_the_reason_when_all_others_followed() -> None:
+    machine = Groups()
+    machine.begin(size=3)
+    machine.all_goes_well()
+    assert machine.lead.serving
+    echo = Ending("another rank was lost", restart_helps=True, blame=Blame.FOLLOWED)
+    for rank in (0, 2):
+        machine.nodes[rank].end(echo)
+        machine.lead.hear(machine.nodes[rank].report(), asked=True)
+    assert machine.lead.take_verdict() is None
+    machine.time_passes(2.0)
+    assert machine.lead.take_verdict() == "rank 1 on node-1: does not answer"
 
 
 class TestGroups(Groups.TestCase):

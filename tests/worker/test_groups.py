@@ -136,6 +136,41 @@ async def test_a_lost_node_ends_the_others(tmp_path: Path, lost: int) -> None:
             assert "rank 1 on node-1: node-1 is not in the cluster" in (ended.error_message or "")
 
 
+async def test_a_lost_node_is_the_reason_even_when_its_instance_is_gone_first(
+    tmp_path: Path,
+) -> None:
+    async with group_of(tmp_path, [stand_in()] * 2) as rig:
+        instance_id = await group_ready(rig)
+        stream = await rig.ask(instance_id, "hang")
+        await first_text(stream)
+        rig.peers[1].leave()
+        rig.delete(instance_id)
+        _, ended = await read_all(stream)
+        assert ended.retryable
+        assert "rank 1 on node-1: node-1 " in (ended.error_message or "")
+
+
+async def test_a_delete_between_the_end_and_its_reason_leaves_no_request_open(
+    tmp_path: Path,
+) -> None:
+    unwatched = replace(OPTIONS, patience=replace(OPTIONS.patience, look_every_s=3600))
+    async with group_of(tmp_path, [stand_in()] * 2, unwatched) as rig:
+        instance_id = await group_ready(rig)
+        stream = await rig.ask(instance_id, "hang")
+        await first_text(stream)
+
+        async def silent(_asker: object, _body: bytes) -> bytes:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        rig.peers[1].serve("group.goal", silent)
+        os.kill(rig.pid(0), signal.SIGKILL)
+        await rig.rank_reaches(0, RunnerFailed)
+        rig.delete(instance_id)
+        _, ended = await read_all(stream)
+        assert "rank 0 on node-0: signal=9" in (ended.error_message or "")
+
+
 async def test_a_node_that_stops_tells_the_others(tmp_path: Path) -> None:
     async with group_of(tmp_path, [stand_in()] * 2) as rig:
         instance_id = await group_ready(rig)
