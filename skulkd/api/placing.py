@@ -18,6 +18,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from skulkd.api.journal import Journal
+from skulkd.cluster.commands import NO_MASTER
 from skulkd.cluster.replica import Replica
 from skulkd.cluster.state_view import StateView
 from skulkd.peers import PeerRefused, Peers, ask_others
@@ -66,7 +67,7 @@ class ToldRefusal(Refusal):
             told = {}
         super().__init__(str(refused), told.get("hints", ()), told.get("data"))
         self.kind = refused.kind
-        self.pending = bool(told.get("pending", False))
+        self.pending = refused.kind == NO_MASTER or bool(told.get("pending", False))
 
 
 class Placements:

@@ -11,7 +11,9 @@ import pytest
 
 from skulkd.api.mending import Mending
 from skulkd.api.services import Services
+from skulkd.cluster.commands import NO_MASTER
 from skulkd.cluster.reign import lone_reign
+from skulkd.peers import PeerRefused
 from skulkd.wire.events import RunnerStatusUpdated
 from skulkd.wire.ids import ModelId, NodeId, RunnerId
 from skulkd.wire.placement import PlacementPreviewResponse
@@ -339,3 +341,36 @@ async def test_a_move_keeps_to_the_nodes_that_the_order_allowed(
     assert mending._task is not None
     await mending._task
     assert sorted(nodes_of(node, answer["instance_id"])) == ["b", OWN]
+
+
+async def test_what_the_master_refused_elsewhere_keeps_its_kind_words_and_hints(
+    node: Services, client: Client
+) -> None:
+    data = b'{"hints": ["do this"], "data": {"short": 1}, "pending": false}'
+
+    async def refuse(kind: str, body: bytes, deadline_s: float) -> bytes:
+        raise PeerRefused(NodeId("master"), "DoesNotFit", "it does not fit", data)
+
+    node.placements.through(refuse)
+    status, answer = await place(client, MODEL)
+    assert status == 400
+    assert answer["error"]["message"].startswith("it does not fit\nhint: ")
+    assert "do this" in answer["error"]["refusal"]["hints"]
+    assert answer["error"]["refusal"]["short"] == 1
+
+
+@pytest.mark.parametrize("data", [b"{}", b"not json", b"[]"])
+async def test_a_cluster_without_a_master_is_a_503(
+    node: Services, client: Client, data: bytes
+) -> None:
+    async def refuse(kind: str, body: bytes, deadline_s: float) -> bytes:
+        raise PeerRefused(NodeId("me"), NO_MASTER, "no master answered in 10 s; try again", data)
+
+    node.placements.through(refuse)
+    for method, path, body in (
+        ("POST", "/place_instance", {"model_id": MODEL}),
+        ("DELETE", "/instance/some", None),
+    ):
+        status, answer = await client.ask(method, path, body)
+        assert status == 503, path
+        assert "no master answered" in answer["error"]["message"]
