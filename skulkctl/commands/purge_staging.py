@@ -45,7 +45,7 @@ def purge_staging(
 
     The store keeps its originals, and a model that is placed, loaded or being staged stays, with
     its companions. Asks first: y/N, or the name of the context when everything on several nodes
-    would go. Exit 4 when everything is in use, 8 when a node did not answer.
+    would go. Exit 4 when MODEL is in use everywhere, 8 when a node did not answer.
     """
     from skulkctl.confirm import Danger, protect
     from skulkctl.views.purge import gains, purge_rows, silent_nodes, users_of
@@ -59,8 +59,9 @@ def purge_staging(
     wanted = gains(planned)
     if call.options.get("dry_run") or not wanted:
         _show(call, planned, rows)
-        if not wanted and users_of(rows):
-            raise Refused(_nothing(model), *users_of(rows), hints=["skulkctl storage --all-nodes"])
+        if model and not wanted and users_of(rows):
+            what = f"{model} is in use and stays"
+            raise Refused(what, *users_of(rows), hints=["skulkctl storage --all-nodes"])
         return _end(call, silent_nodes(planned))
     what = f"purge {model or 'all staged models that nobody uses'} on {_count(len(wanted))}"
     severe = model is None and len(wanted) > 1
@@ -124,10 +125,6 @@ def _end(call: Invocation, silent: Sequence[Document]) -> int:
     for row in silent:
         call.talk.warning(f"{row['node']}: no answer: {next(iter(sequence(row, 'reasons')), '')}")
     return ExitCode.PARTIAL if silent else ExitCode.DONE
-
-
-def _nothing(model: str | None) -> str:
-    return f"{model} is in use and stays" if model else "everything that is staged is in use"
 
 
 def _count(nodes: int) -> str:

@@ -47,6 +47,8 @@ class StoreHost:
     fetcher: Fetcher
     held: Callable[[str], str | None] = lambda model_id: None
     tls: ssl.SSLContext | None = None
+    deleted: Callable[[], None] = lambda: None
+    """Told when a model is gone."""
     _hashes: dict[str, Hashes] = field(default_factory=dict)
     _hashing: dict[str, _Hashing] = field(default_factory=dict)
     _runner: web.AppRunner | None = None
@@ -216,6 +218,7 @@ class StoreHost:
         await asyncio.to_thread(self.registry.remove, model_id)
         self._hashes.pop(model_id, None)
         self.fetcher.forget(model_id)
+        self.deleted()
         return web.json_response({"modelId": model_id, "deleted": True})
 
     def _directory(self, model_id: str) -> Any:

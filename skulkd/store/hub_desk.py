@@ -10,7 +10,7 @@ import json
 import logging
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -76,6 +76,8 @@ class HubDesk:
     offline: bool = False
     registry: Registry | None = None
     retry: Retry = field(default_factory=Retry)
+    arrived: Callable[[], Awaitable[None]] | None = None
+    """Awaited before a fetch counts as complete: whoever hears of it may place the model."""
     _fetches: dict[ModelId, _Fetch] = field(default_factory=dict)
 
     def request(self, model_id: str, gguf_file: str | None = None) -> StoreDownload:
@@ -130,6 +132,8 @@ class HubDesk:
             path = await self._until_done(fetch)
             if self.registry is not None:
                 await asyncio.to_thread(self.registry.add, fetch.model_id)
+            if self.arrived is not None:
+                await self.arrived()
         except asyncio.CancelledError:
             fetch.status, fetch.error = "failed", "stopped"
             raise

@@ -147,9 +147,17 @@ def build_store(setup: StoreSetup, library: ModelLibrary, around: Surroundings) 
         around.node_id, setup, library, staging, calls, around.state, around.publish
     )
     caretaker.on_removed = announcer.forget
+    hub.arrived = announcer.look_now
     host = None
     if registry is not None:
-        host = StoreHost(registry, around.secret, hub, held=_held(caretaker), tls=around.server_tls)
+        host = StoreHost(
+            registry,
+            around.secret,
+            hub,
+            held=_held(caretaker),
+            tls=around.server_tls,
+            deleted=announcer.look,
+        )
     return StoreRoom(setup, staging, caretaker, announcer, hub, calls, host)
 
 

@@ -222,6 +222,14 @@ def test_a_model_that_is_in_use_is_refused_with_its_user(stock: StockNode, cli: 
     assert "org/used on kite1: instance 1" in done.err
 
 
+def test_nothing_to_purge_is_no_failure(stock: StockNode, cli: Cli) -> None:
+    stock.on("POST", "/store/purge-staging", lambda seen: purge_answer(seen, used=True))
+    done = cli("purge-staging")
+    assert done.code == 0
+    assert "kite1  org/used  1.0GiB  in use  instance 1" in done.out
+    assert asked(stock) == [{"dryRun": True}]
+
+
 def test_a_silent_node_is_a_row_and_exit_8(stock: StockNode, cli: Cli) -> None:
     stock.on("POST", "/store/purge-staging", lambda seen: purge_answer(seen, silent=True))
     done = cli("purge-staging", "--yes")

@@ -133,12 +133,20 @@ def a_desk(hub: Hub, root: Path, **more: object) -> HubDesk:
 
 async def test_the_desk_fetches_registers_and_remembers(hub: Hub, tmp_path: Path) -> None:
     registry = Registry(tmp_path)
-    desk = a_desk(hub, tmp_path, registry=registry)
+    seen: list[str] = []
+
+    async def arrived() -> None:
+        state = desk.status(MODEL)
+        seen.append("" if state is None else state.status)
+
+    desk = a_desk(hub, tmp_path, registry=registry, arrived=arrived)
     assert desk.request(MODEL).status in ("pending", "downloading")
     assert [state.model_id for state in desk.active()] == [MODEL]
     await until(lambda: (s := desk.status(MODEL)) and s.status == "complete", "the fetch", 120)
     assert [entry.model_id for entry in registry.entries()] == [MODEL]
     assert desk.active() == []
+    # Whoever hears that it is complete may place it, so the others heard of it before.
+    assert seen == ["downloading"]
     await desk.stop()
 
 
