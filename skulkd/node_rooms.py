@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from skulkd import __version__
 from skulkd.api.auth import Policy, own_names
 from skulkd.api.cluster_metrics import ClusterCollector
-from skulkd.api.dispatch import Dispatcher, Patience
+from skulkd.api.dispatch import Dispatcher, Outlook, Patience
 from skulkd.api.downloads import serve_downloads
 from skulkd.api.for_peers import serve_peers
 from skulkd.api.inference import Inference
@@ -264,7 +264,10 @@ def _inference(rooms: Rooms) -> Inference:
         rooms.journal,
         rooms.worker,
         patience,
-        lambda: [one.instance for one in rooms.cluster.core.ledger.waiting.values()],
+        Outlook(
+            homeless=lambda: [one.instance for one in rooms.cluster.core.ledger.waiting.values()],
+            settled=lambda: rooms.cluster.master() is not None,
+        ),
     )
     models = ModelShelf(
         settings.sources.paths, rooms.library, elsewhere=rooms.store.announcer.cards

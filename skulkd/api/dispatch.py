@@ -48,6 +48,16 @@ class Patience:
     """A model that lost its node is placed anew within seconds, or fits nowhere."""
 
 
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What the cluster knows and the state does not say."""
+
+    homeless: Callable[[], Sequence[Instance]] = tuple
+    """Instances that lost a node, or were switched off, and wait for a place."""
+    settled: Callable[[], bool] = lambda: True
+    """Whether the state is that of a cluster; a node that has just started has to find it."""
+
+
 class Dispatcher:
     """Hands requests to the worker of this node or of another."""
 
@@ -58,11 +68,10 @@ class Dispatcher:
         journal: Journal,
         worker: Worker,
         patience: Patience | None = None,
-        homeless: Callable[[], Sequence[Instance]] = tuple,
+        outlook: Outlook | None = None,
     ) -> None:
-        """`homeless` are instances that lost a node and wait for a new place."""
         self._node_id = peers.node_id
-        self._homeless = homeless
+        self._outlook = outlook or Outlook()
         self._state = state
         self._journal = journal
         self._worker = worker
@@ -78,9 +87,13 @@ class Dispatcher:
         self._draining = draining
 
     def instances_of(self, model: str) -> list[Instance]:
-        """Raises ApiError 404 when the model is not placed, and not about to be."""
-        state = self._state()
-        instances = _instances_of([*state.instances.values(), *self._homeless()], model)
+        """Raises ApiError 404 when the model is not placed, and not about to be; 503 before
+        this node can know."""
+        placed = self._state().instances.values()
+        instances = _instances_of([*placed, *self._outlook.homeless()], model)
+        if not instances and not self._outlook.settled():
+            message = "this node has no master and does not know what is placed; ask again"
+            raise ApiError(503, message, headers={RETRY_AFTER: "1"})
         if not instances:
             raise ApiError(404, f"No instance found for model {model[:200]}")
         return instances

@@ -47,6 +47,7 @@ class Slot:
         self.supervisor: Supervisor | None = None
         self.job: asyncio.Task[None] | None = None
         self.published: RunnerStatus | None = None
+        self.published_at = 0.0
         self.stopping = False
         self.given_up = False
         self._ending: Ending | None = None

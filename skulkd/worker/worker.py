@@ -68,6 +68,7 @@ _LONGEST_PAUSE_S = 1.0
 # Changes that come faster than this are looked at together: a flood costs one look.
 _BREATH_S = 0.01
 _LAST_STEPS_S = 10.0
+_SAY_AGAIN_S = 5.0
 _DELETED = TaskEnded("Cancelled", INSTANCE_DELETED, "cancelled because the instance was deleted")
 _STOPPED = TaskEnded("Failed", NODE_STOPPING, "the node stopped before it finished; ask again")
 
@@ -272,10 +273,15 @@ class Worker:
         groups.carry_out(slot, seat, action)
 
     def _publish_statuses(self, state: State) -> None:
+        now = time.monotonic()
         for slot in self._slots.values():
             status = slot.public_status
-            if status != slot.published and slot.instance.instance_id in state.instances:
-                slot.published = status
+            if slot.instance.instance_id not in state.instances:
+                continue
+            # Clusters that meet may keep the instance and lose what was said of its runner.
+            shown = status == state.runners.get(slot.runner_id, RunnerShutdown())
+            if status != slot.published or (not shown and now - slot.published_at > _SAY_AGAIN_S):
+                slot.published, slot.published_at = status, now
                 self._publish(RunnerStatusUpdated(runner_id=slot.runner_id, runner_status=status))
 
     # --- actions ---

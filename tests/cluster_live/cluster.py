@@ -177,7 +177,13 @@ class LiveCluster:
             )
 
         for node in nodes or self.alive:
-            wait_until(lambda one=node: serves(one), f"{node.name} to see it serve", FORM_S)
+            try:
+                wait_until(lambda one=node: serves(one), f"{node.name} to see it serve", FORM_S)
+            except AssertionError as error:
+                state = node.state()
+                known = {key: sorted(nodes_of(one)) for key, one in state["instances"].items()}
+                told = f"{instance_id} of {known}, runners {state['runners']}"
+                raise AssertionError(f"{error}: {told}\n{story(self.alive)}") from None
 
 
 def is_formed(nodes: Sequence[LiveNode]) -> bool:

@@ -1,8 +1,9 @@
-"""Who may not join."""
+"""Who may not join, and clusters that meet."""
 
 from __future__ import annotations
 
-from tests.cluster_live.cluster import StartCluster, is_formed
+from tests.cluster_live.chatting import question
+from tests.cluster_live.cluster import LiveCluster, StartCluster, is_formed, make_cluster
 from tests.daemon_process import wait_until
 
 DEADLINE_S = 90.0
@@ -29,3 +30,31 @@ def test_strangers_stay_outside(cluster: StartCluster) -> None:
     said = "\n".join(line for node in two.nodes for line in node.daemon.stderr)
     assert two.secret not in said
     assert "another-secret" not in said
+
+
+def test_two_clusters_that_meet_become_one(cluster: StartCluster) -> None:
+    left = cluster(2)
+    right = make_cluster(left.base / "right", 2)
+    right.namespace = left.namespace
+    for node in right.nodes:
+        node.name = f"{node.name}-east"
+        config = (node.home / "skulk.yaml").read_text(encoding="utf-8")
+        own = [line for line in config.splitlines() if "namespace" in line]
+        shared = f"cluster: {{secret: {left.secret}, namespace: {left.namespace}}}"
+        (node.home / "skulk.yaml").write_text(config.replace(own[0], shared), encoding="utf-8")
+    try:
+        right.start()
+        right.wait_formed()
+        left.wait_formed()
+        placed = [side.place(on=side.nodes[1]) for side in (left, right)]
+        runners = [side.nodes[1].runner_pids() for side in (left, right)]
+        bridge = left.add(peers=[left.nodes[0], right.nodes[0]], arguments=("--no-worker",))
+        left.start(bridge)
+        everybody = LiveCluster(left.base, left.namespace, nodes=[*left.nodes, *right.nodes])
+        everybody.wait_formed()
+        for instance in placed:
+            everybody.wait_serving(instance)
+        assert [side.nodes[1].runner_pids() for side in (left, right)] == runners
+        assert bridge.post("/v1/chat/completions", question()).status == 200
+    finally:
+        right.end()

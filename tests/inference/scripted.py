@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 
-from skulkd.api.dispatch import Dispatcher, Patience
+from skulkd.api.dispatch import Dispatcher, Outlook, Patience
 from skulkd.api.for_peers import serve_peers
 from skulkd.api.inference import Pace
 from skulkd.api.services import Services
@@ -22,7 +22,6 @@ from skulkd.wire.chat import CompletionTokensDetails, PromptTokensDetails, Usage
 from skulkd.wire.diagnostics import RunnerSupervisorDiagnostics, TaskCancelStatus
 from skulkd.wire.events import InstanceCreated, RunnerStatusUpdated
 from skulkd.wire.ids import NodeId, RunnerId, TaskId
-from skulkd.wire.instances import Instance
 from skulkd.wire.runners import RunnerReady, RunnerStatus
 from skulkd.wire.tasks import TextGeneration
 from skulkd.worker.refusals import NoSuchTask
@@ -129,7 +128,7 @@ async def stage(
     ready: bool = True,
     idle_limit_s: float = 20.0,
     peers: Peers | None = None,
-    homeless: Callable[[], Sequence[Instance]] = tuple,
+    outlook: Outlook | None = None,
 ) -> AsyncIterator[Stage]:
     """One instance on this node, ready unless said otherwise."""
     worker = ScriptedWorker()
@@ -141,7 +140,7 @@ async def stage(
         inference.journal,
         worker,
         patience or Patience(),
-        homeless,
+        outlook,
     )
     node = replace(node, inference=replace(inference, dispatcher=dispatcher))
     serve_peers(node)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from skulkd.api.dispatch import Patience
+from skulkd.api.dispatch import Outlook, Patience
 from skulkd.api.task_relay import RemoteTasks, serve_tasks
 from skulkd.runner.protocol import GenerationOptions
 from skulkd.wire.events import InstanceDeleted, TaskCreated
@@ -210,13 +210,13 @@ async def test_a_slow_reader_is_cut_off_on_its_own_node() -> None:
 async def test_a_model_that_lost_its_node_is_waited_for(tmp_path: Path) -> None:
     homeless = [an_instance("i1", (A,))]
     patience = Patience(homeless_s=0.05)
-    async with stage(tmp_path, homeless=lambda: homeless, patience=patience) as one:
+    async with stage(tmp_path, outlook=Outlook(lambda: homeless), patience=patience) as one:
         one.node.inference.journal.append(InstanceDeleted(instance_id=InstanceId("i1")))
         async with one.chat() as answer:
             assert answer.status == 503
             assert "lost its node" in (await answer.json())["error"]["message"]
     (tmp_path / "again").mkdir()
-    async with stage(tmp_path / "again", homeless=lambda: homeless) as one:
+    async with stage(tmp_path / "again", outlook=Outlook(lambda: homeless)) as one:
         one.worker.answer_at_once = "found a new home"
         one.node.inference.journal.append(InstanceDeleted(instance_id=InstanceId("i1")))
         asking = asyncio.create_task(one.chat().__aenter__())
@@ -229,3 +229,13 @@ async def test_a_model_that_lost_its_node_is_waited_for(tmp_path: Path) -> None:
         one.node.inference.journal.append(InstanceDeleted(instance_id=InstanceId("i1")))
         async with one.chat() as gone:
             assert gone.status == 404
+
+
+async def test_a_node_without_a_master_cannot_say_that_there_is_no_model(tmp_path: Path) -> None:
+    settled = False
+    async with stage(tmp_path, outlook=Outlook(settled=lambda: settled)) as one:
+        async with one.chat(model="org/other") as answer:
+            assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
+        settled = True
+        async with one.chat(model="org/other") as answer:
+            assert answer.status == 404

@@ -14,7 +14,7 @@ from skulkd.runner.protocol import GenerationOptions
 from skulkd.wire.diagnostics import RunnerSupervisorDiagnostics
 from skulkd.wire.events import RunnerStatusUpdated, TaskCreated, TaskDeleted, TaskStatusUpdated
 from skulkd.wire.ids import InstanceId, TaskId
-from skulkd.wire.runners import RunnerReady, RunnerRunning
+from skulkd.wire.runners import RunnerReady, RunnerRunning, RunnerShutdown
 from skulkd.worker.refusals import (
     DuplicateTask,
     NoSuchInstance,
@@ -237,3 +237,16 @@ async def test_a_runner_that_never_reads_takes_no_more_than_it_may(tmp_path: Pat
             for _ in range(9):
                 await rig.ask(instance_id, large)
         assert "takes no messages" in str(caught.value)
+
+
+async def test_a_status_that_the_state_lost_is_said_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("skulkd.worker.worker._SAY_AGAIN_S", 0.05)
+    async with running(tmp_path, stand_in()) as rig:
+        instance_id = await ready(rig)
+        runner_id = rig.record(instance_id).runner_id
+        # As when clusters meet: the instance is kept, and what was said of its runner is not.
+        rig.publish(RunnerStatusUpdated(runner_id=runner_id, runner_status=RunnerShutdown()))
+        assert rig.status(instance_id) is None
+        await rig.reaches(instance_id, RunnerReady)
