@@ -154,6 +154,8 @@ class Cede:
     state: State
     waiting: tuple[Placement, ...] = ()
     names: dict[NodeId, str] = field(default_factory=dict)
+    living: tuple[NodeId, ...] = ()
+    """Who is on its side; they may reach the other master a moment later than this."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,8 @@ class Rules:
     on_node_loss: Literal["replace", "delete"] = "replace"
     silent_s: float = 10.0
     """After so long without a beat a node counts as lost, even if its sockets live."""
+    join_s: float = 6.0
+    """Nodes of a cluster that ceded have so long to join; then they count as lost."""
     settle_s: float = 2.0
     """A new master waits so long for nodes of the old state to turn up."""
     retry_s: float = 5.0
@@ -80,6 +82,7 @@ class Ruling:
         self._fresh: list[Entry] = []
         self._restoring = Restoring(rules, core.now)
         self._swept = False
+        self._sweep_at: float | None = None
         self._waiting_at = 0.0
         self._ceding: NodeId | None = None
         self._ceding_at = 0.0
@@ -206,12 +209,20 @@ class Ruling:
                 self.node_lost(member.node_id)
         if not self._swept and core.now - self._began >= self._rules.settle_s:
             self._swept = True
-            for node in known_nodes(core.ledger.state) - core.roster.living().keys():
-                self.node_lost(node)
+            self._sweep()
+        if self._sweep_at is not None and core.now >= self._sweep_at:
+            self._sweep_at = None
+            self._sweep()
         if self._ceding is not None and core.now >= self._ceding_at:
             self._send_cede()
         if self._swept:
             self._settle()
+
+    def _sweep(self) -> None:
+        """Nodes that the state speaks of and that did not turn up are lost."""
+        core = self._core
+        for node in known_nodes(core.ledger.state) - core.roster.living().keys():
+            self.node_lost(node)
 
     def _settle(self) -> None:
         """Find a place for placements that wait for one."""
@@ -276,7 +287,8 @@ class Ruling:
             return
         ledger = core.ledger
         waiting = tuple(ledger.waiting.values())
-        cede = Cede(self.session, ledger.state, waiting, dict(ledger.names))
+        living = tuple(core.roster.living())
+        cede = Cede(self.session, ledger.state, waiting, dict(ledger.names), living)
         core.out.put(Send(self._ceding, cede))
 
     def ceded(self, other: NodeId, head: int) -> bool:
@@ -292,7 +304,8 @@ class Ruling:
         core = self._core
         for node, name in cede.names.items():
             core.ledger.names.setdefault(node, name)
-        living = core.roster.living()
+        living = {*core.roster.living(), *cede.living}
+        self._sweep_at = core.now + self._rules.join_s
         events, notes = adopt(core.ledger.state, living, cede.state, cede.names)
         for note in notes:
             core.out.put(Said("warning", note))

@@ -165,6 +165,32 @@ def test_two_clusters_that_meet_become_one_and_keep_their_placements() -> None:
     assert state.runners[RunnerId("new-r0")] == RunnerReady()
 
 
+def test_a_placement_is_kept_when_its_node_joins_a_moment_after_its_master() -> None:
+    sim = three()
+    [stays] = sim.masters()
+    for name in "xy":
+        sim.start(name)
+    sim.cut("xy")
+    sim.run(5)
+    [cedes] = [node for node in sim.masters() if node in ("x", "y")]
+    [holder] = {NodeId("x"), NodeId("y")} - {cedes}
+    sim.append(cedes, created("late", holder))
+    sim.append(cedes, created("never", holder, NodeId("gone")))
+    sim.run(1)
+    sim.heal()
+    for name in "abc":
+        sim.cut_link(name, holder)
+    while cedes in sim.masters():
+        sim.step()
+    assert set(sim.nodes[stays].core.ledger.state.instances) == {"late"}
+    sim.heal()
+    sim.run(10)
+    sim.assert_one_cluster()
+    # Never gone in between, or its runner would have been stopped.
+    assert set(sim.nodes[holder].core.ledger.state.instances) == {"late"}
+    assert "late (org/llama) lost" not in sim.said()
+
+
 def test_a_link_that_is_missing_does_not_make_two_clusters() -> None:
     sim = three()
     sim.start("d")
