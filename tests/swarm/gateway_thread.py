@@ -58,8 +58,14 @@ def gateway_thread() -> Iterator[GatewayThread]:
 
 def _end(loop: asyncio.AbstractEventLoop) -> None:
     """Polls that are still held are nobody's any more."""
-    left = asyncio.all_tasks(loop)
-    for task in left:
-        task.cancel()
-    loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
-    loop.close()
+
+    async def cancel_all() -> None:
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+
+    try:
+        loop.run_until_complete(cancel_all())
+    finally:
+        loop.close()
