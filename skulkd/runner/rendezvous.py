@@ -112,6 +112,7 @@ class Party:
     instance_id: str
     said: dict[str, Any]
     deadline_s: float
+    clock: Callable[[], float] = time.monotonic
 
 
 @dataclass(slots=True)
@@ -132,11 +133,11 @@ def meet(party: Party) -> Meeting:
 
 
 def _receive_all(party: Party) -> Meeting:
-    ends = time.monotonic() + party.deadline_s
+    ends = party.clock() + party.deadline_s
     present: dict[int, tuple[Channel, dict[str, Any]]] = {}
     with _listen(party.hosts[0]) as server:
         while len(present) < len(party.hosts) - 1:
-            server.settimeout(max(ends - time.monotonic(), 0.01))
+            server.settimeout(max(ends - party.clock(), 0.01))
             try:
                 connection, _ = server.accept()
             except TimeoutError:

@@ -71,6 +71,8 @@ class Slice:
             # It must depend on the logits, or the layers' own sums would come after this one.
             drawn = (0 * logits[:, 0]).astype(mx.uint32)
         drawn = mx.distributed.all_sum(drawn, group=self._group)
+        # What a lost rank leaves here is no token, and looking it up would crash the process.
+        drawn = mx.minimum(drawn, logits.shape[-1] - 1)
         mx.async_eval(drawn, *_present(table), *loose)
         return Next(drawn, table)
 
