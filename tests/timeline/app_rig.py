@@ -56,7 +56,11 @@ async def running(
 ) -> AsyncIterator[tuple[TimelineApp, Pilot[int]]]:
     """The application after its first answer."""
     source = ReplayFeed(feed) if isinstance(feed, list) else feed
-    setup = Setup(source, actions, None, "lab", view or View(), now=lambda: NOW, clock=lambda: 0.0)
+    # So rarely that no question is asked by the clock while a test runs.
+    setup = Setup(
+        source, actions, None, "lab", view or View(), every_s=3600.0,
+        now=lambda: NOW, clock=lambda: 0.0,
+    )  # fmt: skip
     app = TimelineApp(setup)
     async with app.run_test(size=size) as pilot:
         await settle(app, pilot)
