@@ -95,7 +95,8 @@ def build_cluster(
 async def run_cluster(cluster: Cluster, start: Start) -> None:
     """Join, and stay, until cancelled. Raises FabricError when the fabric cannot be opened."""
     secret_origin = start.secret.origin.text
-    fixed = start.settings.started.config.cluster.listen is not None
+    wanted = start.settings.started.config.cluster.listen
+    fixed = wanted is not None and parse_listen(wanted)[1] != 0
     ticking = asyncio.create_task(cluster.run())
     try:
         await _open(cluster, fixed=fixed)
@@ -165,7 +166,7 @@ class Redial:
             self._tries[node] = (tries, due)
             if now < due:
                 continue
-            if tries >= REDIAL_LIMIT:
+            if tries >= REDIAL_LIMIT or self._cluster.is_met(addresses):
                 self._cluster.gone.pop(node, None)
                 continue
             self._tries[node] = (tries + 1, now + min(60.0, 2.0 * 2**tries))

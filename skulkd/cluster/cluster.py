@@ -156,8 +156,7 @@ class Cluster:
 
     async def open(self) -> None:
         """Open the fabric. Raises FabricError."""
-        self._loop = asyncio.get_running_loop()
-        await asyncio.to_thread(self.fabric.open, self._loop)
+        await asyncio.to_thread(self.fabric.open, asyncio.get_running_loop())
 
     async def run(self) -> None:
         """Tick until cancelled."""
@@ -257,6 +256,10 @@ class Cluster:
         """A node that is there and has no link to this one; whoever redials will try it."""
         if node != self._me.node_id and node not in self._alive and addresses:
             self.gone.setdefault(node, tuple(addresses))
+
+    def is_met(self, addresses: Sequence[str]) -> bool:
+        """Whether a node at one of these addresses is here, whatever its id is now."""
+        return any(set(addresses) & set(one.addresses) for one in self.greetings.values())
 
     def lacks_members(self) -> bool:
         """Whether the master sees more nodes than this one."""

@@ -17,7 +17,7 @@ from skulkd.cluster.telemetry import Telemetry
 from skulkd.wire.events import Event
 from skulkd.wire.ids import NodeId
 from skulkd.wire.state import State
-from tests.cluster.fabrics import SECRET, free_port
+from tests.cluster.fabrics import SECRET, free_port, open_fabric
 
 DEADLINE_S = 60.0
 
@@ -28,8 +28,7 @@ class Member:
     def __init__(
         self, name: str, home: Path, peers: Sequence[str], tls: TlsFiles | None = None
     ) -> None:
-        self.port = free_port()
-        self.address = f"127.0.0.1:{self.port}"
+        self.address = f"127.0.0.1:{free_port()}"
         self.events: list[Event] = []
         self.state = State()
         self.telemetry = Telemetry()
@@ -60,7 +59,7 @@ class Member:
         return self.cluster.core.role == "leading"
 
     async def start(self) -> None:
-        await self.cluster.open()
+        self.address = await open_fabric(self.cluster.fabric)
         self._running = asyncio.create_task(self.cluster.run())
 
     async def stop(self) -> None:

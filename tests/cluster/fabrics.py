@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import random
 import socket
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
-from skulkd.cluster.fabric import Fabric, FabricPlan, TlsFiles
+from skulkd.cluster.fabric import Fabric, FabricError, FabricPlan, TlsFiles
 from skulkd.cluster.fabric_peers import FabricPeers
 from skulkd.cluster.frames import decode
 from skulkd.peers import Peer
@@ -18,11 +21,28 @@ SECRET = "a secret of the tests"
 DEADLINE_S = 60.0
 
 
+_DICE = random.Random(os.getpid())
+
+
 def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
+    """Below the range from which systems take ports for outgoing connections."""
+    while True:
+        port = _DICE.randrange(20_000, 32_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+
+
+async def open_fabric(fabric: Fabric) -> str:
+    """Open it, on another port if somebody else was faster; where it listens."""
+    for _ in range(10):
+        try:
+            await asyncio.to_thread(fabric.open, asyncio.get_running_loop())
+        except FabricError:
+            fabric.plan = replace(fabric.plan, listen=f"127.0.0.1:{free_port()}")
+        else:
+            return fabric.plan.listen
+    raise AssertionError("found no free port")
 
 
 class Node:
@@ -30,7 +50,6 @@ class Node:
 
     def __init__(self, name: str, home: Path, **plan: object) -> None:
         self.node_id = NodeId(f"node-{name}")
-        self.port = free_port()
         self.here: dict[NodeId, Peer] = {}
         self.heard: list[tuple[NodeId, str, bytes]] = []
         self.changed = asyncio.Event()
@@ -38,12 +57,16 @@ class Node:
             "node_id": self.node_id,
             "secret": SECRET,
             "namespace": "tests",
-            "listen": f"127.0.0.1:{self.port}",
+            "listen": f"127.0.0.1:{free_port()}",
             "home": home / name,
             **plan,
         }
         self.fabric = Fabric(FabricPlan(**fields), self)  # type: ignore[arg-type]
         self.peers = FabricPeers(self.node_id, lambda: list(self.here.values()), self.fabric.send)
+
+    @property
+    def address(self) -> str:
+        return self.fabric.plan.listen
 
     def appeared(self, node: NodeId) -> None:
         self.here[node] = Peer(node, str(node))
@@ -81,13 +104,12 @@ class Node:
 async def fabrics(home: Path, *names: str, **plan: object) -> AsyncIterator[list[Node]]:
     """Nodes that know the first one's address and find the rest by themselves."""
     nodes: list[Node] = []
-    loop = asyncio.get_running_loop()
     try:
         for name in names:
-            peers = [f"127.0.0.1:{nodes[0].port}"] if nodes else []
+            peers = [nodes[0].address] if nodes else []
             node = Node(name, home, **{"peers": peers, **plan})
             nodes.append(node)
-            await asyncio.to_thread(node.fabric.open, loop)
+            await open_fabric(node.fabric)
         yield nodes
     finally:
         for node in nodes:

@@ -197,7 +197,9 @@ async def test_links_can_be_encrypted_with_certificates_of_one_authority(tmp_pat
     async with clusters(tmp_path, "a", "b", tls=lambda name: tls_files(tmp_path, name)) as (a, b):
         b.cluster.append(TestEvent())
         await until(lambda: a.events, "an event over TLS")
-        reader, writer = await asyncio.open_connection("127.0.0.1", a.port)
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", int(a.address.rpartition(":")[2])
+        )
         writer.write(b"not TLS at all, but long enough to be looked at\r\n\r\n")
         assert b"skulk" not in await reader.read(100)
         writer.close()

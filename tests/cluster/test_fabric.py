@@ -11,7 +11,7 @@ import pytest
 
 from skulkd.peers import PeerGone, PeerRefused, PeerSilent
 from skulkd.wire.ids import NodeId
-from tests.cluster.fabrics import DEADLINE_S, Node, fabrics
+from tests.cluster.fabrics import DEADLINE_S, Node, fabrics, open_fabric
 
 
 async def echo(asker: NodeId, body: bytes) -> bytes:
@@ -154,12 +154,12 @@ async def test_what_is_published_reaches_all_others_in_order(tmp_path: Path) -> 
 async def test_another_secret_or_namespace_sees_nothing(tmp_path: Path, other: object) -> None:
     async with fabrics(tmp_path, "a", "b") as (a, b):
         await a.sees(b)
-        stranger = Node("x", tmp_path, peers=[f"127.0.0.1:{a.port}"], **other)  # type: ignore[arg-type]
-        await asyncio.to_thread(stranger.fabric.open, asyncio.get_running_loop())
+        stranger = Node("x", tmp_path, peers=[a.address], **other)  # type: ignore[arg-type]
+        await open_fabric(stranger.fabric)
         try:
             # A third friend that joins later is seen; by then the stranger would have been, too.
-            friend = Node("c", tmp_path, peers=[f"127.0.0.1:{a.port}"])
-            await asyncio.to_thread(friend.fabric.open, asyncio.get_running_loop())
+            friend = Node("c", tmp_path, peers=[a.address])
+            await open_fabric(friend.fabric)
             try:
                 await a.sees(friend)
                 await friend.sees(a, b)
@@ -175,7 +175,7 @@ async def test_another_secret_or_namespace_sees_nothing(tmp_path: Path, other: o
 async def test_nodes_that_lost_each_other_can_be_introduced(tmp_path: Path) -> None:
     async with fabrics(tmp_path, "a") as (a,), fabrics(tmp_path, "b") as (b,):
         assert not a.here
-        await asyncio.to_thread(a.fabric.introduce, [f"127.0.0.1:{b.port}"])
+        await asyncio.to_thread(a.fabric.introduce, [b.address])
         await a.sees(b)
         await b.sees(a)
 
