@@ -344,11 +344,11 @@ OPERATIONS = st.lists(
         ),
         st.integers(0, 7),
     ),
-    max_size=24,
+    max_size=16,
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(seed=st.integers(0, 2**32), operations=OPERATIONS, loss=st.sampled_from([0.0, 0.1, 0.4]))
 def test_whatever_happens_there_is_one_master_and_one_state(
     seed: int, operations: list[tuple[str, int]], loss: float
