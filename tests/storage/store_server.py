@@ -64,9 +64,17 @@ class LoopThread:
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(DEADLINE_S)
 
     def close(self) -> None:
+        self.run(self._cancel_all())
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(DEADLINE_S)
         self.loop.close()
+
+    async def _cancel_all(self) -> None:
+        """End handlers that a test left waiting, so that none is destroyed while it waits."""
+        tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def address_of(port: int, secret: str = SECRET) -> StoreAddress:
