@@ -110,11 +110,14 @@ def agree(members: Sequence[Member]) -> bool:
 async def clusters(
     home: Path, *names: str, tls: Callable[[str], TlsFiles] | None = None
 ) -> AsyncIterator[list[Member]]:
-    """Members of one cluster; the first leads."""
+    """Members of one cluster; the first leads.
+
+    All know each other's addresses: links that gossip loses are dialled again by whole daemons.
+    """
     members: list[Member] = []
     try:
         for name in names:
-            peers = [members[0].address] if members else []
+            peers = [earlier.address for earlier in members]
             member = Member(name, home, peers, tls(name) if tls else None)
             members.append(member)
             await member.start()
