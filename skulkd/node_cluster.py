@@ -38,7 +38,7 @@ FABRIC_PORT = 52416
 ATTEMPTS = 5
 REFUSED_AFTER_S = 5.0
 LOOK_S = 1.0
-REDIAL_LIMIT = 10
+REDIAL_LIMIT = 64  # about an hour
 FIRST_REDIAL_S = 1.0
 ROSTER = "cluster.roster"
 DEFAULT_NAMESPACE = "skulk"
@@ -169,7 +169,9 @@ class Redial:
             if tries >= REDIAL_LIMIT or self._cluster.is_met(addresses):
                 self._cluster.gone.pop(node, None)
                 continue
-            self._tries[node] = (tries + 1, now + min(60.0, 2.0 * 2**tries))
+            # Quickly at first: a link that was lost by chance is usually there with the next call.
+            pause_s = min(60.0, 2.0 * 2 ** max(0, tries - 3))
+            self._tries[node] = (tries + 1, now + pause_s)
             answering = [one for one in addresses if await _answers(one)]
             if answering:
                 await asyncio.to_thread(self._cluster.fabric.introduce, answering)
