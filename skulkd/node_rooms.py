@@ -25,15 +25,7 @@ from skulkd.api.model_shelf import ModelShelf
 from skulkd.api.node_news import teller
 from skulkd.api.observe_metrics import EventLogCollector
 from skulkd.api.observing import Observing
-from skulkd.api.placing import (
-    CREATE,
-    DELETE,
-    PLACE,
-    REPAIR,
-    Placements,
-    decided_bytes,
-    refusal_data,
-)
+from skulkd.api.placing import Placements
 from skulkd.api.reach import Reach, api_addresses
 from skulkd.api.replanning import Replanning
 from skulkd.api.running_settings import RunningSettings
@@ -43,19 +35,18 @@ from skulkd.api.storage_metrics import StorageCollector
 from skulkd.api.swarm_jobs import ClusterExecutor
 from skulkd.api.swarm_room import Base, SwarmRoom
 from skulkd.cluster.cluster import Cluster
-from skulkd.cluster.commands import Commands, Decide, Decision
 from skulkd.cluster.replica import Replica
 from skulkd.cluster.state_view import StateView
 from skulkd.cluster.telemetry import Telemetry
 from skulkd.machine.collect import MachineMonitor
 from skulkd.node_cluster import build_cluster
 from skulkd.node_observe import build_observe
+from skulkd.node_orders import have_the_master_decide
 from skulkd.node_report import SelfReport, Voice
 from skulkd.node_start import Start, working_directory
 from skulkd.node_store import build_store_room, decide_setup
 from skulkd.observe.event_log import EventLog
-from skulkd.peers import PeerRefused, Peers
-from skulkd.placement.refusals import Refusal
+from skulkd.peers import Peers
 from skulkd.store.library import ModelLibrary
 from skulkd.store.room import StoreRoom
 from skulkd.swarm.drain import Drain
@@ -196,7 +187,8 @@ def build_services(rooms: Rooms, lifecycle: Lifecycle) -> Services:
     placements = Placements(
         rooms.view, rooms.replica, rooms.journal, rooms.peers, tell, swarm.draining_nodes
     )
-    _have_the_master_decide(rooms, placements)
+    have_the_master_decide(rooms.peers, rooms.cluster, placements)
+    rooms.replanning.placements = placements
     services = Services(
         identity=rooms.identity,
         access=Access(rooms.policy),
@@ -221,28 +213,6 @@ def build_services(rooms: Rooms, lifecycle: Lifecycle) -> Services:
     serve_downloads(rooms.peers, rooms.store)
     Mending(placements, rooms.replica, services.reign, rooms.identity.node_id).watch(rooms.journal)
     return services
-
-
-def _have_the_master_decide(rooms: Rooms, placements: Placements) -> None:
-    """Orders about instances go to the master, wherever it is."""
-    commands = Commands(rooms.peers, rooms.cluster)
-
-    def decision(kind: str) -> Decide:
-        def decide(body: bytes) -> Decision:
-            try:
-                decided = placements.decide(kind, body)
-            except Refusal as refusal:
-                data = refusal_data(refusal)
-                me = rooms.identity.node_id
-                raise PeerRefused(me, refusal.kind, str(refusal), data) from refusal
-            return Decision(decided.events, decided_bytes(decided))
-
-        return decide
-
-    for kind in (PLACE, CREATE, DELETE, REPAIR):
-        commands.register(kind, decision(kind))
-    placements.through(commands.send)
-    rooms.replanning.placements = placements
 
 
 def _reach(start: Start, peers: Peers, telemetry: Telemetry) -> Reach:

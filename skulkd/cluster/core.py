@@ -10,9 +10,9 @@ loop has lost its followers, whatever its sockets say.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Literal
 
+from skulkd.cluster.following import Following
 from skulkd.cluster.ledger import Ledger
 from skulkd.cluster.messages import (
     Beat,
@@ -21,7 +21,6 @@ from skulkd.cluster.messages import (
     Ceded,
     Conquer,
     Entries,
-    Entry,
     Join,
     Known,
     Message,
@@ -35,22 +34,17 @@ from skulkd.cluster.messages import (
 from skulkd.cluster.roster import Member, Roster
 from skulkd.cluster.ruling import Rules, Ruling
 from skulkd.cluster.says import (
-    Applied,
     Broadcast,
     Introduce,
     Lost,
     Outbox,
     Renamed,
-    Replaced,
     Said,
     Send,
 )
 from skulkd.cluster.timing import Doubt, Timing
 from skulkd.wire.events import Event
 from skulkd.wire.ids import EventId, NodeId
-
-SUBMIT_LIMIT = 256
-PENDING_LIMIT = 20_000
 
 Role = Literal["seeking", "following", "leading"]
 
@@ -84,11 +78,9 @@ class Core:
         self._clock = record.clock if record else 0
         self._seek_until = 0.0
         self._next_beat = 0.0
-        self._next_join = 0.0
-        self._next_submit = 0.0
         self._next_hint = 0.0
         self._doubt = Doubt()
-        self._dirty = False
+        self._following = Following(self, self._timing)
 
     # What the daemon tells it.
 
@@ -120,7 +112,7 @@ class Core:
         elif self.session is not None and self.session.master == node:
             self._seek("the master is gone")
 
-    def receive(self, now: float, sender: NodeId, message: Message) -> None:  # noqa: PLR0912
+    def receive(self, now: float, sender: NodeId, message: Message) -> None:
         """Messages of nodes that are not in the roster yet are ignored; they come again."""
         self.now = now
         member = self.roster.get(sender)
@@ -132,18 +124,10 @@ class Core:
                 self._on_beat(member, message)
             case Bye():
                 self.lost(now, sender, "left")
-            case Entries():
-                self._on_entries(sender, message)
-            case Snapshot():
-                self._on_snapshot(sender, message)
-            case Waiting():
-                if self._from_master(sender, message.session) and self.synced:
-                    self.ledger.take_waiting(message.placements, message.head)
-            case Known():
-                for event_id in message.event_ids:
-                    self.pending.pop(event_id, None)
+            case Entries() | Snapshot() | Waiting() | Known():
+                self._following.receive(sender, message)
             case Named():
-                if self._from_master(sender, message.session):
+                if self._following.obeys(sender, message.session):
                     self._take_name(message.name)
             case Conquer():
                 if self.ruling is not None:
@@ -151,6 +135,7 @@ class Core:
             case Ceded():
                 if self.ruling is not None and self.ruling.ceded(sender, message.head):
                     self.out.put(Said("info", f"{member.name} is the master of both clusters now"))
+                    self._following.handed_over = self.ledger.session
                     self._follow(message.session)
             case Join() | Submit() | Cede():
                 if self.ruling is not None:
@@ -161,19 +146,16 @@ class Core:
         self.now = now
         if self.ruling is not None:
             self.ruling.append([event])
-            return
-        if len(self.pending) >= PENDING_LIMIT:
-            self.pending.pop(next(iter(self.pending)))
-        self.pending[event.event_id] = event
-        self._dirty = True
+        else:
+            self._following.append(event)
 
     def flush(self, now: float) -> None:
         """Send what was collected since; called soon after something was told."""
         self.now = now
         if self.ruling is not None:
             self.ruling.flush()
-        elif self._dirty and self.role == "following" and self.synced:
-            self._submit()
+        elif self.role == "following" and self.synced:
+            self._following.flush()
 
     def tick(self, now: float) -> None:
         """Called several times in a second."""
@@ -186,7 +168,7 @@ class Core:
             self.ruling.tick()
             self.ruling.flush()
         elif self.role == "following":
-            self._keep_asking()
+            self._following.tick()
         if now >= self._next_beat:
             self._send_beat()
 
@@ -231,7 +213,7 @@ class Core:
         elif self.role == "following" and self.session:
             self._watch_master()
             if self.synced and beat.standing[1] > self.ledger.head:
-                self._ask(self._timing.resend_s)
+                self._following.ask(self._timing.resend_s)
 
     def _two_masters(self, other: Member, session: Session) -> None:
         """This node sees its master and another one. They would have met if they could.
@@ -324,87 +306,11 @@ class Core:
         stepped_down = self.role == "leading"
         self.role, self.session, self.ruling, self.synced = "following", session, None, False
         self._clock = max(self._clock, session.clock)
-        self._ask(0.0)
+        self._following.ask(0.0)
         self._send_beat()
         if stepped_down:
             # Those who followed this node must not wait for it to fall silent.
             self.out.put(Broadcast(self._beat()))
-
-    # Keeping up with the master.
-
-    def _ask(self, wait_s: float) -> None:
-        """Ask to be brought up to date, at most every so often."""
-        if self.session is None or self.now < self._next_join - self._timing.resend_s + wait_s:
-            return
-        self._next_join = self.now + self._timing.resend_s
-        ledger = self.ledger
-        join = Join(self.session, ledger.session, ledger.head, self._held(), self.record)
-        self.out.put(Send(self.session.master, join))
-
-    def _held(self) -> tuple[Entry, ...]:
-        """What this node has of a dead master's last words and the new one lacks."""
-        before = self.ledger.session
-        master = self.roster.get(self.session.master) if self.session else None
-        if before is None or before == self.session or master is None or master.beat is None:
-            return ()
-        if before.master == self.node_id or self.roster.get(before.master) is not None:
-            return ()
-        bases = [one.head for one in master.beat.ancestors if one.session == before]
-        return (self.ledger.since(bases[0] + 1, SUBMIT_LIMIT) or ()) if bases else ()
-
-    def _from_master(self, sender: NodeId, session: Session) -> bool:
-        return self.role == "following" and session == self.session and sender == session.master
-
-    def _on_entries(self, sender: NodeId, message: Entries) -> None:
-        if not self._from_master(sender, message.session):
-            return
-        if message.sync and not self.synced:
-            self.ledger.continue_in(message.session, message.lineage, message.ancestors)
-            self._in_sync()
-        if not self.synced:
-            return
-        fresh = [entry for entry in message.entries if entry.index > self.ledger.head]
-        if fresh and fresh[0].index == self.ledger.head + 1:
-            self._apply(fresh)
-        if self.ledger.head < message.head:
-            self._ask(0.0 if message.sync and fresh else self._timing.resend_s)
-
-    def _on_snapshot(self, sender: NodeId, message: Snapshot) -> None:
-        if not self._from_master(sender, message.session):
-            return
-        if self.synced and message.state.last_event_applied_idx <= self.ledger.head:
-            return
-        self.ledger.replace(message)
-        for event_id in message.recent:
-            self.pending.pop(event_id, None)
-        self.out.put(Replaced())
-        self._in_sync()
-
-    def _in_sync(self) -> None:
-        self.synced = True
-        self.record = None
-        self._dirty = bool(self.pending)
-        self._next_submit = self.now
-
-    def _apply(self, entries: Iterable[Entry]) -> None:
-        applied = list(entries)
-        for entry in applied:
-            self.ledger.apply(entry)
-            self.pending.pop(entry.event.event_id, None)
-        self.out.put(Applied(tuple(applied)))
-
-    def _keep_asking(self) -> None:
-        if not self.synced and self.now >= self._next_join:
-            self._ask(0.0)
-        elif self.synced and self.pending and self.now >= self._next_submit:
-            self._submit()
-
-    def _submit(self) -> None:
-        self._dirty = False
-        self._next_submit = self.now + self._timing.resend_s
-        if self.session is not None and self.pending:
-            events = tuple(self.pending.values())[:SUBMIT_LIMIT]
-            self.out.put(Send(self.session.master, Submit(self.session, events)))
 
     # Signs of life.
 

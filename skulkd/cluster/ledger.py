@@ -6,9 +6,18 @@ Pure: entries go in, in order. Bounded: however long the cluster lives, this sta
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
-from skulkd.cluster.messages import Ancestor, Entry, Placement, Record, Session, Snapshot
+from skulkd.cluster.messages import (
+    Ancestor,
+    Cede,
+    Deletion,
+    Entry,
+    Placement,
+    Record,
+    Session,
+    Snapshot,
+)
 from skulkd.cluster.reducer import apply
 from skulkd.wire.events import InstanceCreated, InstanceDeleted, NodeTimedOut
 from skulkd.wire.ids import EventId, InstanceId, NodeId
@@ -19,6 +28,7 @@ TAIL = 4096
 RECENT = 8192
 ANSWERS = 512
 ANCESTORS = 8
+DELETIONS = 512
 
 
 class Ledger:
@@ -34,6 +44,8 @@ class Ledger:
         self.names: dict[NodeId, str] = {}
         """Of every node that is or was here, as far as a placement may need it."""
         self.answers: OrderedDict[str, tuple[int, str]] = OrderedDict()
+        self.deletions: OrderedDict[EventId, InstanceId] = OrderedDict()
+        """What somebody asked to delete, so that nobody who did not hear of it brings it back."""
         self._tail: deque[Entry] = deque(maxlen=TAIL)
         self._recent: OrderedDict[EventId, None] = OrderedDict()
 
@@ -64,6 +76,8 @@ class Ledger:
             self.answers[entry.command] = (entry.index, entry.answer or "")
             if len(self.answers) > ANSWERS:
                 self.answers.popitem(last=False)
+            if isinstance(entry.event, InstanceDeleted):
+                self._remember(entry.event)
 
     def since(self, index: int, limit: int) -> tuple[Entry, ...] | None:
         """Up to `limit` entries from this index; None when they are not kept any more."""
@@ -103,21 +117,58 @@ class Ledger:
         self._tail.clear()
         self._recent = OrderedDict.fromkeys(snapshot.recent)
         self.answers = OrderedDict(snapshot.answers)
+        self.deletions = OrderedDict((one.event_id, one.instance_id) for one in snapshot.deletions)
 
     def snapshot(self, session: Session) -> Snapshot:
-        answers = dict(self.answers)
-        return Snapshot(session, self.state, self.lineage, self.recent(), answers, self.ancestors)
+        return Snapshot(
+            session,
+            self.state,
+            self.lineage,
+            self.recent(),
+            dict(self.answers),
+            self.ancestors,
+            self._deleted(),
+        )
+
+    def cede(self, session: Session, living: Iterable[NodeId]) -> Cede:
+        """What is handed over to another master."""
+        waiting = tuple(self.waiting.values())
+        names = dict(self.names)
+        return Cede(session, self.state, waiting, names, tuple(living), self._deleted())
+
+    def stands(self, instance_id: InstanceId) -> bool:
+        """Whether it is placed, or waits for a place."""
+        return instance_id in self.state.instances or instance_id in self.waiting
+
+    def deleted_since(self, instance_id: InstanceId, known: Collection[Deletion]) -> bool:
+        """Whether it was deleted here by a deletion that those do not know of."""
+        if self.stands(instance_id):
+            return False
+        heard = {one.event_id for one in known}
+        return any(
+            instance_id == one and event_id not in heard for event_id, one in self.deletions.items()
+        )
 
     def record(self) -> Record:
         """What is worth keeping when everything is switched off."""
         placed = [self.placement(instance) for instance in self.state.instances.values()]
         clock, index = self.standing
         everything = (*placed, *self.waiting.values())
-        return Record(self.lineage, clock, index, everything, self.state.tracing_enabled)
+        tracing = self.state.tracing_enabled
+        return Record(self.lineage, clock, index, everything, tracing, self._deleted())
 
     def placement(self, instance: Instance) -> Placement:
         nodes = instance.shard_assignments.node_to_runner
         return Placement(instance, {node: self.names.get(node, str(node)) for node in nodes})
+
+    def _deleted(self) -> tuple[Deletion, ...]:
+        return tuple(Deletion(*one) for one in self.deletions.items())
+
+    def _remember(self, deleted: InstanceDeleted) -> None:
+        """Only what was asked for: what the policy deletes on a loss may live on elsewhere."""
+        self.deletions[deleted.event_id] = deleted.instance_id
+        if len(self.deletions) > DELETIONS:
+            self.deletions.popitem(last=False)
 
     def _fold_waiting(self, before: State, entry: Entry) -> None:
         """An instance that lost a node waits for a place until it is created again or deleted."""

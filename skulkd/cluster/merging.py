@@ -5,13 +5,15 @@ Pure: states in, events and sentences for the log out.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TypeVar, assert_never
 
-from skulkd.cluster.messages import Placement
+from skulkd.cluster.ledger import Ledger
+from skulkd.cluster.messages import Cede, Deletion, Placement
 from skulkd.wire.events import (
     Event,
     InstanceCreated,
+    InstanceDeleted,
     NodeDownloadProgress,
     NodeTimedOut,
     RunnerStatusUpdated,
@@ -62,15 +64,17 @@ def known_nodes(state: State) -> set[NodeId]:
     return placed | set(state.downloads) | set(state.topology.nodes) | set(state.last_seen)
 
 
-def adopt(
-    own: State, living: Collection[NodeId], foreign: State, names: Mapping[NodeId, str]
-) -> tuple[list[Event], list[str]]:
+def adopt(ledger: Ledger, living: Collection[NodeId], cede: Cede) -> tuple[list[Event], list[str]]:
     """Take over what another cluster has placed, as far as nothing stands against it."""
+    own, foreign = ledger.state, cede.state
     events: list[Event] = []
     notes: list[str] = []
     kept: set[InstanceId] = set()
     for instance_id, instance in foreign.instances.items():
-        why = _why_not(own, living, instance, names)
+        if ledger.deleted_since(instance_id, cede.deletions):
+            notes.append(f"{describe(instance)} was not kept: it was deleted meanwhile")
+            continue
+        why = _why_not(own, living, instance, cede.names)
         if why is None:
             kept.add(instance_id)
             events.append(InstanceCreated(instance=instance))
@@ -97,6 +101,27 @@ def adopt(
         if node in living
         for progress in rows
         if progress not in own.downloads.get(node, ())
+    ]
+    return events, notes
+
+
+def unheard_deletions(
+    ledger: Ledger, deletions: Iterable[Deletion], standing: Collection[InstanceId]
+) -> tuple[list[InstanceDeleted], list[str]]:
+    """Deletions of another history, for the journal, except of what stands there again.
+
+    They keep their ids: whoever hears of one twice, by whatever way, knows it.
+    """
+    events = [
+        InstanceDeleted(event_id=one.event_id, instance_id=one.instance_id)
+        for one in deletions
+        if one.event_id not in ledger.deletions and one.instance_id not in standing
+    ]
+    here = ledger.state.instances
+    notes = [
+        f"{describe(here[one.instance_id])} was deleted on the other side"
+        for one in events
+        if one.instance_id in here
     ]
     return events, notes
 

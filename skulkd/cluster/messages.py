@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from skulkd.wire.events import Event
-from skulkd.wire.ids import EventId, NodeId
+from skulkd.wire.ids import EventId, InstanceId, NodeId
 from skulkd.wire.instances import Instance
 from skulkd.wire.state import State
 
@@ -49,6 +49,14 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True)
+class Deletion:
+    """An instance that somebody asked to delete, and the event that did it."""
+
+    event_id: EventId
+    instance_id: InstanceId
+
+
+@dataclass(frozen=True, slots=True)
 class Record:
     """What a node keeps on disk: placements and settings of the cluster it was part of."""
 
@@ -58,6 +66,7 @@ class Record:
     index: int
     placements: tuple[Placement, ...] = ()
     tracing: bool = False
+    deletions: tuple[Deletion, ...] = ()
 
     @property
     def standing(self) -> tuple[int, int]:
@@ -88,6 +97,8 @@ class Join:
     held: tuple[Entry, ...] = ()
     """Entries of a dead master that the new one lacks."""
     record: Record | None = None
+    legacy: Cede | None = None
+    """What stands at the end of another history, whose own master cannot cede any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +123,7 @@ class Snapshot:
     recent: tuple[EventId, ...] = ()
     answers: dict[str, tuple[int, str]] = field(default_factory=dict)
     ancestors: tuple[Ancestor, ...] = ()
+    deletions: tuple[Deletion, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +168,7 @@ class Cede:
     names: dict[NodeId, str] = field(default_factory=dict)
     living: tuple[NodeId, ...] = ()
     """Who is on its side; they may reach the other master a moment later than this."""
+    deletions: tuple[Deletion, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

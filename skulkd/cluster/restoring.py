@@ -51,7 +51,7 @@ class Restoring:
     def take(self, ledger: Ledger, record: Record, now: float) -> bool:
         """The disk of a node that joins. True when it says something new."""
         if record.lineage != ledger.lineage:
-            for placement in record.placements:
+            for placement in _not_deleted(ledger, record):
                 self._wait(ledger, placement, now, drop_at=now + self._rules.restore_s)
             return False
         if self._standing is None or record.standing <= self._standing:
@@ -112,7 +112,7 @@ class Restoring:
     def _take(self, ledger: Ledger, record: Record) -> None:
         self._standing = record.standing
         self._tracing = record.tracing
-        for placement in record.placements:
+        for placement in _not_deleted(ledger, record):
             self._wait(ledger, placement, self._began)
             self._restored.add(placement.instance.instance_id)
 
@@ -124,3 +124,12 @@ class Restoring:
             return
         ledger.waiting[instance_id] = placement
         self._holds[instance_id] = _Hold(now + self._rules.restore_s, drop_at)
+
+
+def _not_deleted(ledger: Ledger, record: Record) -> list[Placement]:
+    """Placements of a disk, without those of whose deletion it has not heard."""
+    return [
+        one
+        for one in record.placements
+        if not ledger.deleted_since(one.instance.instance_id, record.deletions)
+    ]

@@ -10,17 +10,25 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from skulkd.cluster.ledger import Ledger
-from skulkd.cluster.merging import adopt, describe, known_nodes, loss_events
+from skulkd.cluster.merging import (
+    adopt,
+    describe,
+    known_nodes,
+    loss_events,
+    unheard_deletions,
+)
 from skulkd.cluster.messages import (
     Beat,
     Cede,
     Ceded,
     Conquer,
+    Deletion,
     Entries,
     Entry,
     Join,
     Known,
     Named,
+    Placement,
     Record,
     Session,
     Submit,
@@ -94,6 +102,8 @@ class Ruling:
             ledger.lineage = record.lineage
             self._restoring.take_own(ledger, record)
         ledger.begin(self.session)
+        if record is not None:
+            self._bury(record.deletions, record.placements)
         self.append(self._restoring.settings(ledger))
         for node in self._core.roster.members:
             self.name(node)
@@ -150,8 +160,15 @@ class Ruling:
             # Who is here is for this master to say.
             if not isinstance(entry.event, NodeTimedOut):
                 self.append([entry.event], entry.command, entry.answer)
-        if join.record is not None and self._restoring.take(ledger, join.record, self._core.now):
-            self.append(self._restoring.settings(ledger))
+        if held:
+            # They may speak of nodes that went with the old master.
+            self._sweep_at = self._core.now + self._rules.settle_s
+        if join.record is not None:
+            self._bury(join.record.deletions, join.record.placements)
+            if self._restoring.take(ledger, join.record, self._core.now):
+                self.append(self._restoring.settings(ledger))
+        if join.legacy is not None:
+            self._take_over(join.legacy)
         self.name(sender)
         self.flush()
         tail = self._tail_for(join)
@@ -285,10 +302,7 @@ class Ruling:
             # It leads no longer itself; whom to join is to be seen anew.
             self._ceding = None
             return
-        ledger = core.ledger
-        waiting = tuple(ledger.waiting.values())
-        living = tuple(core.roster.living())
-        cede = Cede(self.session, ledger.state, waiting, dict(ledger.names), living)
+        cede = core.ledger.cede(self.session, core.roster.living())
         core.out.put(Send(self._ceding, cede))
 
     def ceded(self, other: NodeId, head: int) -> bool:
@@ -301,18 +315,36 @@ class Ruling:
         return True
 
     def _on_cede(self, sender: NodeId, cede: Cede) -> None:
+        self._take_over(cede)
+        self.flush()
+        answer = Ceded(self.session, cede.state.last_event_applied_idx)
+        self._core.out.put(Send(sender, answer))
+
+    def _take_over(self, cede: Cede) -> None:
+        """Keep of another history what can be kept. Harmless twice."""
         core = self._core
         for node, name in cede.names.items():
             core.ledger.names.setdefault(node, name)
         living = {*core.roster.living(), *cede.living}
         self._sweep_at = core.now + self._rules.join_s
-        events, notes = adopt(core.ledger.state, living, cede.state, cede.names)
+        standing = [Placement(one, {}) for one in cede.state.instances.values()]
+        self._bury(cede.deletions, (*standing, *cede.waiting))
+        events, notes = adopt(core.ledger, living, cede)
         for note in notes:
             core.out.put(Said("warning", note))
         self.append(events)
         for placement in cede.waiting:
-            known = core.ledger.state.instances
-            if placement.instance.instance_id not in known:
-                core.ledger.waiting.setdefault(placement.instance.instance_id, placement)
-        self.flush()
-        core.out.put(Send(sender, Ceded(self.session, cede.state.last_event_applied_idx)))
+            instance_id = placement.instance.instance_id
+            deleted = core.ledger.deleted_since(instance_id, cede.deletions)
+            if not (deleted or core.ledger.stands(instance_id)):
+                core.ledger.waiting[instance_id] = placement
+
+    def _bury(self, deletions: Iterable[Deletion], standing: Iterable[Placement]) -> None:
+        """What was deleted in another history stays deleted, unless it was placed there anew."""
+        alive = {one.instance.instance_id for one in standing}
+        events, notes = unheard_deletions(self._core.ledger, deletions, alive)
+        for note in notes:
+            self._core.out.put(Said("warning", note))
+        for event in events:
+            # As an answered command, which is what makes everybody remember it.
+            self.append([event], f"deleted/{event.event_id}", "{}")

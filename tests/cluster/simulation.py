@@ -12,8 +12,8 @@ from skulkd.cluster.core import Core
 from skulkd.cluster.messages import Bye, Message, Record
 from skulkd.cluster.ruling import Rules
 from skulkd.cluster.says import Applied, Broadcast, Introduce, Lost, Renamed, Replaced, Said, Send
-from skulkd.wire.events import Event, TestEvent
-from skulkd.wire.ids import NodeId
+from skulkd.wire.events import Event, InstanceDeleted, TestEvent
+from skulkd.wire.ids import InstanceId, NodeId
 from skulkd.wire.instances import Instance
 
 STEP_S = 0.1
@@ -104,6 +104,17 @@ class Simulation:
         node = self.nodes[NodeId(node_id)]
         node.core.append(self.now, event)
         self._carry_out(node)
+
+    def delete(self, node_id: str, instance_id: str) -> bool:
+        """Ask a master to delete it, as an operator does; True when it has said yes."""
+        node = self.nodes[NodeId(node_id)]
+        ruling, known = node.core.ruling, node.core.ledger.stands(InstanceId(instance_id))
+        if ruling is None or node.frozen or not known:
+            return False
+        event = InstanceDeleted(instance_id=InstanceId(instance_id))
+        ruling.append([event], command=f"c-{event.event_id}", answer="{}")
+        self._carry_out(node)
+        return True
 
     def run(self, seconds: float) -> None:
         for _ in range(round(seconds / STEP_S)):

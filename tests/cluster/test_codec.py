@@ -15,6 +15,7 @@ from skulkd.cluster.messages import (
     Cede,
     Ceded,
     Conquer,
+    Deletion,
     Entries,
     Entry,
     Join,
@@ -37,19 +38,21 @@ SESSION = Session(3, A)
 EVENT = InstanceCreated(instance=an_instance())
 ENTRY = Entry(4, EVENT, "c1", '{"ok": true}')
 PLACEMENT = Placement(an_instance(), {A: "kite1"})
-RECORD = Record("l", 2, 9, (PLACEMENT,), True)
+DELETION = Deletion(EventId("e"), an_instance().instance_id)
+RECORD = Record("l", 2, 9, (PLACEMENT,), True, (DELETION,))
 STATE = a_state(instances={an_instance().instance_id: an_instance()})
+CEDE = Cede(SESSION, STATE, (PLACEMENT,), {A: "kite1"}, (A,), (DELETION,))
 MESSAGES: list[Message] = [
     Beat(SESSION, True, (3, 4), 1.5, (Ancestor(SESSION, 2),)),
     Beat(None, False, (0, -1)),
-    Join(SESSION, SESSION, 4, (ENTRY,), RECORD),
+    Join(SESSION, SESSION, 4, (ENTRY,), RECORD, CEDE),
     Entries(SESSION, (ENTRY,), 4, True, "l", (Ancestor(SESSION, 2),)),
-    Snapshot(SESSION, STATE, "l", (EventId("e"),), {"c1": (4, "{}")}),
+    Snapshot(SESSION, STATE, "l", (EventId("e"),), {"c1": (4, "{}")}, (), (DELETION,)),
     Waiting(SESSION, 4, (PLACEMENT,)),
     Submit(SESSION, (EVENT,)),
     Known(SESSION, (EventId("e"),)),
     Conquer(SESSION),
-    Cede(SESSION, STATE, (PLACEMENT,), {A: "kite1"}),
+    CEDE,
     Ceded(SESSION, 4),
     Named(SESSION, "kite1-2"),
     Bye(),
