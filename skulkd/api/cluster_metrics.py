@@ -8,6 +8,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from skulkd.cluster.cluster import Cluster
+from skulkd.cluster.fabric import PLANES
 
 
 class ClusterCollector(Collector):
@@ -51,6 +52,12 @@ class ClusterCollector(Collector):
         yield CounterMetricFamily(
             "skulk_fabric_dropped", "Frames dropped because a queue was full", traffic.dropped
         )
+        failed = CounterMetricFamily(
+            "skulk_fabric_failed", "Frames that could not be sent", labels=["plane"]
+        )
+        for plane in PLANES:
+            failed.add_metric([plane], traffic.failed[plane])
+        yield failed
         yield CounterMetricFamily(
             "skulk_fabric_forged", "Frames without a valid seal", traffic.forged
         )

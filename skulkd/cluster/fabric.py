@@ -17,7 +17,7 @@ import logging
 import os
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,13 +40,28 @@ _USER = "skulk"
 RUNTIME = "(rx: (worker_threads: 24), tx: (worker_threads: 8), net: (worker_threads: 4))"
 
 Plane = Literal["beat", "all", "readings"]
-_PRIORITY = {
-    "beat": zenoh.Priority.REAL_TIME,
-    "all": zenoh.Priority.INTERACTIVE_HIGH,
-    "readings": zenoh.Priority.BACKGROUND,
-}
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """How frames of one plane travel: who goes first, and who may be made to wait."""
+
+    priority: zenoh.Priority
+    waits: bool = False
+    express: bool = False
+
+
+_WAYS = {
+    "one": _Way(zenoh.Priority.DATA, express=True, waits=True),
+    "nudge": _Way(zenoh.Priority.REAL_TIME, express=True),
+    "beat": _Way(zenoh.Priority.REAL_TIME, express=True),
+    "all": _Way(zenoh.Priority.INTERACTIVE_HIGH),
+    "readings": _Way(zenoh.Priority.BACKGROUND),
+}
+PLANES = tuple(_WAYS)
+_BLOCK, _DROP = zenoh.CongestionControl.BLOCK, zenoh.CongestionControl.DROP
 
 
 class FabricError(Exception):
@@ -99,6 +114,8 @@ class Traffic:
     bytes_out: int = 0
     dropped: int = 0
     forged: int = 0
+    failed: Counter[str] = field(default_factory=Counter)
+    """Frames that could not be sent, by plane."""
 
 
 class Fabric:
@@ -117,6 +134,8 @@ class Fabric:
         self._woken = False
         self._lock = threading.Lock()
         self._outboxes: dict[NodeId, Outbox] = {}
+        self._said: set[tuple[str, NodeId | None]] = set()
+        """Where sending has failed and it was logged."""
 
     def open(self, loop: asyncio.AbstractEventLoop) -> None:
         """Blocking; call it in a thread. Raises FabricError, also when the port is taken."""
@@ -143,8 +162,10 @@ class Fabric:
             outbox.close()
         session, self._session = self._session, None
         if session is not None:
-            with contextlib.suppress(zenoh.ZError):
+            try:
                 session.close()  # type: ignore[no-untyped-call]
+            except zenoh.ZError as error:
+                log.debug("closing the fabric: %s", _reason(error))
 
     def send(self, node: NodeId, body: bytes) -> bool:
         """To one node, reliable and in order; False when its outbox is full."""
@@ -158,50 +179,30 @@ class Fabric:
 
     def nudge(self, node: NodeId, body: bytes) -> None:
         """To one node, ahead of everything else; never blocks, may be dropped."""
-        session = self._session
-        if session is None:
-            return
-        key = f"{self._root}/one/{node}/{self.plan.node_id}"
-        self._count_out(body)
-        with contextlib.suppress(zenoh.ZError):
-            session.put(
-                key,
-                self._seal.close(key, body),
-                congestion_control=zenoh.CongestionControl.DROP,
-                priority=zenoh.Priority.REAL_TIME,
-                express=True,
-            )
+        self._put("nudge", node, body)
 
     def publish(self, plane: Plane, body: bytes) -> None:
         """To every other node; never blocks."""
-        session = self._session
-        if session is None:
-            return
-        key = f"{self._root}/{plane}/all/{self.plan.node_id}"
-        self._count_out(body)
-        with contextlib.suppress(zenoh.ZError):
-            session.put(
-                key,
-                self._seal.close(key, body),
-                congestion_control=zenoh.CongestionControl.DROP,
-                priority=_PRIORITY[plane],
-                express=plane == "beat",
-            )
+        self._put(plane, None, body)
 
     def forget(self, node: NodeId) -> None:
         """The node is gone; what was still to be sent to it is dropped."""
         outbox = self._outboxes.pop(node, None)
         if outbox is not None:
             outbox.close()
+        with self._lock:
+            self._said -= {(plane, node) for plane in _WAYS}
 
     def linked(self) -> list[str]:
         """Addresses at the far end of every link."""
         session = self._session
         if session is None:
             return []
-        with contextlib.suppress(zenoh.ZError):
+        try:
             return [str(link.dst).partition("/")[2] for link in session.info.links()]
-        return []
+        except zenoh.ZError as error:
+            log.debug("the links cannot be listed: %s", _reason(error))
+            return []
 
     def introduce(self, addresses: Sequence[str]) -> None:
         """Dial nodes that were lost. Blocking; call it in a thread.
@@ -224,23 +225,41 @@ class Fabric:
         return f"{everywhere.get(host, host)}:{port}"
 
     def _put_one(self, node: NodeId, body: bytes) -> None:
-        session = self._session
+        self._put("one", node, body)
+
+    def _put(self, plane: str, node: NodeId | None, body: bytes) -> None:
+        """The only way out. What cannot be sent is counted, and said once for each way.
+
+        Nobody waits for it here: whatever must arrive is asked for again by who needs it.
+        """
+        session, me = self._session, self.plan.node_id
         if session is None:
             return
-        key = f"{self._root}/one/{node}/{self.plan.node_id}"
-        self._count_out(body)
-        with contextlib.suppress(zenoh.ZError):
+        key = f"{self._root}/{plane}/all/{me}" if node is None else f"{self._root}/one/{node}/{me}"
+        way = _WAYS[plane]
+        try:
             session.put(
                 key,
                 self._seal.close(key, body),
-                congestion_control=zenoh.CongestionControl.BLOCK,
-                priority=zenoh.Priority.DATA,
-                express=True,
+                congestion_control=_BLOCK if way.waits else _DROP,
+                priority=way.priority,
+                express=way.express,
             )
+        except zenoh.ZError as error:
+            self._failed(plane, node, error)
+            return
+        with self._lock:
+            self.traffic.frames_out += 1
+            self.traffic.bytes_out += len(body)
 
-    def _count_out(self, body: bytes) -> None:
-        self.traffic.frames_out += 1
-        self.traffic.bytes_out += len(body)
+    def _failed(self, plane: str, node: NodeId | None, error: Exception) -> None:
+        with self._lock:
+            self.traffic.failed[plane] += 1
+            first = (plane, node) not in self._said
+            self._said.add((plane, node))
+        if first and self._session is not None:
+            whom = "all nodes" if node is None else node
+            log.warning("cannot send to %s (%s): %s", whom, plane, _reason(error))
 
     # The following run on Zenoh's threads.
 

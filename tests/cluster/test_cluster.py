@@ -168,6 +168,7 @@ async def test_figures_tell_members_master_journal_and_traffic(tmp_path: Path) -
         assert "skulk_cluster_master 0.0" in figures["b"]
         assert "skulk_journal_events_total 1.0" in figures["b"]
         assert 'skulk_fabric_bytes_total{way="in"}' in figures["b"]
+        assert 'skulk_fabric_failed_total{plane="one"} 0.0' in figures["b"]
 
 
 def make_certificates(home: Path, *names: str) -> None:
