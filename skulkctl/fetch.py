@@ -141,3 +141,14 @@ def read_roll(cluster: object, ids: Sequence[str]) -> Roll:
         if mapping(node, "diagnostics")
     }
     return Roll(text(cluster, "masterNodeId"), silent, diagnostics)
+
+
+def fetch_placements(client: Client, talk: Talk) -> object | None:
+    """What was asked for each placed model and how it moved; None when nobody can say."""
+    from skulkctl.views.moves import PLACEMENTS_PATH
+
+    try:
+        return client.get_optional(PLACEMENTS_PATH)
+    except CliError as error:
+        talk.detail(f"moves are not known: {'; '.join(error.why) or error.what}")
+        return None

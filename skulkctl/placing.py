@@ -208,7 +208,9 @@ def create_exactly(call: Invocation, order: Order, preview: Document) -> str:
     instance = preview.get("instance")
     client = call.client
     client.timeout_s = call.timeout_s(PLAN_S)
-    answer = client.send("POST", "/instance", body=json.dumps({"instance": instance}).encode())
+    kept = {key: listed(order.body.get(key)) for key in ("excluded_nodes", "only_nodes")}
+    body = json.dumps({"instance": instance, **kept}).encode()
+    answer = client.send("POST", "/instance", body=body)
     if not answer.ok:
         if answer.status in (HTTPStatus.BAD_REQUEST, HTTPStatus.CONFLICT):
             raise refused(order, message_lines(answer), error_of(answer))

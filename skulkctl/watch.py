@@ -14,10 +14,12 @@ import typer
 
 from skulkctl.errors import CliError, DeadlinePassed, UsageMistake
 from skulkctl.exits import ExitCode
+from skulkctl.fetch import fetch_placements
 from skulkctl.progress import ProgressLine
 from skulkctl.units import age_text
 from skulkctl.views.instances import failures, instance_items, runner_text, short_instance
-from skulkctl.views.read import Document, integer, sequence, text
+from skulkctl.views.moves import move_line, with_moves
+from skulkctl.views.read import Document, dig, integer, sequence, text
 
 if TYPE_CHECKING:
     from skulkctl.fetch import Snapshot
@@ -31,7 +33,7 @@ _POLL_S = 0.25
 _LOOK_S = 5.0
 # So long the master gets to move an instance whose node turned out to be the obstacle.
 MOVE_S = 10.0
-_MOVABLE = ("memory-guard: ", "staging-failed: ")
+_MOVABLE = ("memory-guard: ", "staging-failed: ", "staging failed: ")
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ def _watch(
 ) -> Document | None:
     heard_at = time.monotonic()
     end = heard_at + limit_s
-    grace = _Grace()
+    grace, moves = _Grace(), _Moves(call)
     item: Document | None = None
     while (left_s := end - time.monotonic()) > 0:
         try:
@@ -94,10 +96,10 @@ def _watch(
             line.show("silent", f"no answer: {'; '.join(error.why) or error.what}")
         else:
             heard_at = time.monotonic()
-            item = _find(snapshot, goal.instance_id)
+            item = moves.seen(_find(snapshot, goal.instance_id), line)
             if _is_reached(goal, item):
                 return item
-            if not grace.lasts(item):
+            if not grace.lasts(item) or text(item, "notMoved"):
                 _check(call, goal, item)
             line.show(*_progress(goal, item))
         time.sleep(min(_POLL_S, left_s))
@@ -121,6 +123,32 @@ def _is_reached(goal: Goal, item: Document | None) -> bool:
     if goal.wanted == "deleted":
         return item is None
     return item is not None and item["status"] == "ready"
+
+
+class _Moves:
+    """Tells of every move of the instance, once; asks only when one may have happened."""
+
+    def __init__(self, call: Invocation) -> None:
+        self._call = call
+        self._runners: list[str] | None = None
+        self._told = 0
+
+    def seen(self, item: Document | None, line: ProgressLine) -> Document | None:
+        """The instance with what its record says, as far as that was asked for."""
+        if item is None:
+            return None
+        runners = [str(dig(runner, "id")) for runner in sequence(item, "runners")]
+        if runners == self._runners and not failures(item):
+            return item
+        self._runners = runners
+        known = fetch_placements(self._call.client, self._call.talk)
+        [item] = with_moves([item], known)
+        moves = sequence(item, "moves")
+        for move in moves[self._told :]:
+            line.clear()
+            self._call.talk.note(f"moved {move_line(move)}")
+        self._told = len(moves)
+        return item
 
 
 class _Grace:
@@ -150,15 +178,17 @@ def _check(call: Invocation, goal: Goal, item: Document | None) -> None:
         return
     broken = failures(item) if "failed" in goal.fail_on else []
     if broken:
-        raise _failed(call, goal, broken[0])
+        raise _failed(call, goal, broken[0], item)
 
 
-def _failed(call: Invocation, goal: Goal, runner: Document) -> CliError:
+def _failed(call: Invocation, goal: Goal, runner: Document, item: Document) -> CliError:
     rank = "" if runner["rank"] is None else f"rank {runner['rank']} "
     why = [f"{rank}on {runner['node']} (runner {runner['id']}): {runner['error']}"]
     phase = _last_phase(call, runner)
     if phase:
         why.append(f"last phase: {phase}")
+    if stays := text(item, "notMoved"):
+        why.append(f"not moved elsewhere: {stays}")
     short = short_instance(goal.instance_id)
     hints = [f"skulkctl diagnose {runner['node']}", f"take it away:  skulkctl delete {short}"]
     return CliError(f"{goal.name} did not become {goal.wanted}", *why, hints=hints)

@@ -128,9 +128,35 @@ def _line(call: Invocation, event: Document) -> str:
         return f"{kind}\n"
     at = (text(event, "at") or "-")[:23]
     body = mapping(event, "event", kind)
-    told = " ".join(f"{key}={_value(value)}" for key, value in body.items() if key != "event_id")
+    told = _told(kind, body)
     room = None if call.format == "wide" else 160
     return printable(f"{event.get('index'):>7}  {at:<23}  {kind:<22} {told}"[:room].rstrip()) + "\n"
+
+
+def _told(kind: str, body: Document) -> str:
+    """What an event says: a sentence for moves, else its fields as they are."""
+    if kind in ("InstanceMoved", "InstanceMoveRefused"):
+        return _move_told(body)
+    return " ".join(f"{key}={_value(value)}" for key, value in body.items() if key != "event_id")
+
+
+def _move_told(body: Document) -> str:
+    from skulkctl.views.instances import short_instance
+    from skulkctl.views.read import mapping, sequence, text
+
+    names = mapping(body, "names")
+
+    def nodes(key: str) -> str:
+        return ",".join(str(names.get(str(node), node)) for node in sequence(body, key))
+
+    if text(body, "why_not"):
+        where = f"{nodes('nodes')} not moved: {text(body, 'refusal')}: {text(body, 'why_not')};"
+    else:
+        where = f"{nodes('from_nodes')} -> {nodes('to_nodes')}"
+    most = body.get("most")
+    count = f"{body.get('attempt')} of {most}" if most is not None else f"{body.get('attempt')}"
+    name = f"{short_instance(body.get('instance_id'))} {text(body, 'model_id')}"
+    return f"{name} {where} (attempt {count}) {text(body, 'reason')}"
 
 
 def _value(value: object) -> str:

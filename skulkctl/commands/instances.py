@@ -21,10 +21,13 @@ EXAMPLES = """
 def instances(call: Invocation) -> int:
     """List the placed models: status, progress, nodes, sharding, context, requests.
 
-    With -o wide also layers, runner and status of each rank.
+    With -o wide also layers, runner and status of each rank, and where it was moved from.
     """
-    from skulkctl.fetch import fetch_state
+    from skulkctl.fetch import fetch_placements, fetch_state
     from skulkctl.views.instances import INSTANCES, instance_items
+    from skulkctl.views.moves import with_moves
 
-    call.show_rows(INSTANCES, instance_items(fetch_state(call.client).state))
+    items = instance_items(fetch_state(call.client).state)
+    placements = fetch_placements(call.client, call.talk) if items else None
+    call.show_rows(INSTANCES, with_moves(items, placements))
     return ExitCode.DONE

@@ -7,6 +7,7 @@ from operator import itemgetter
 
 from skulkctl.errors import NotFound, UsageMistake
 from skulkctl.tables import EMPTY, Column, Resource, plain
+from skulkctl.views.moves import move_text
 from skulkctl.views.nodes import node_name
 from skulkctl.views.read import Document, dig, integer, mapping, sequence, size_bytes, tagged, text
 from skulkctl.views.staging import staging_of, staging_text
@@ -76,6 +77,10 @@ def _by_rank(cell: Callable[[Document], object]) -> Callable[[object], str]:
     return text_of
 
 
+def _moves_text(moves: object) -> str:
+    return plain([move_text(move) for move in moves]) if isinstance(moves, list) else EMPTY
+
+
 INSTANCES = Resource(
     kind="InstanceList",
     name_path="id",
@@ -95,6 +100,7 @@ INSTANCES = Resource(
         Column("ranks", "runners", "What each rank does.", _by_rank(runner_text), True),
         Column("backend", "runners", "What computes.", _by_rank(itemgetter("backend")), True),
         Column("kind", "kind", "How the ranks are connected.", wide=True),
+        Column("moves", "moves", "Where it was before, and why it moved.", _moves_text, True),
         Column("id", "id", "Id in full.", wide=True),
     ),
 )
@@ -132,6 +138,7 @@ def instance_item(state: object, instance_id: str, instance: object) -> dict[str
         "storageBytes": _storage_bytes(body),
         "tasks": sum(_is_open(task, instance_id) for task in mapping(state, "tasks").values()),
         "runners": runners,
+        "moves": [],
     }
 
 

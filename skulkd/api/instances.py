@@ -13,10 +13,11 @@ from skulkd.api.placement_errors import placement_error
 from skulkd.api.routes import RouteTable
 from skulkd.api.services import Services, services
 from skulkd.placement.orders import CreateOrder, DeleteOrder, PlaceOrder
+from skulkd.placement.records import record_of
 from skulkd.placement.refusals import Refusal
 from skulkd.store.errors import UnknownModelError
 from skulkd.wire.cards import ModelCard
-from skulkd.wire.ids import CommandId, InstanceId
+from skulkd.wire.ids import CommandId, InstanceId, ModelId
 from skulkd.wire.instances import Instance
 from skulkd.wire.placement import (
     CreateInstanceParams,
@@ -24,6 +25,7 @@ from skulkd.wire.placement import (
     DeleteInstanceResponse,
     PlaceInstanceParams,
 )
+from skulkd.wire.placement_record import PlacementAnswer, PlacementsAnswer
 
 routes = RouteTable("instances")
 RECEIVED = "Command received."
@@ -55,9 +57,16 @@ async def post_place_instance(request: web.Request, body: PlaceInstanceParams) -
 )
 async def post_instance(request: web.Request, body: CreateInstanceParams) -> web.Response:
     node = services(request)
-    news = await node.placements.news(body.instance.shard_assignments.model_id)
+    model_id = body.instance.shard_assignments.model_id
+    order = CreateOrder(
+        instance=body.instance,
+        excluded=body.excluded_nodes,
+        only=body.only_nodes,
+        shape=await _shape(node, model_id),
+        news=await node.placements.news(model_id),
+    )
     try:
-        instance = await node.placements.create(CreateOrder(instance=body.instance, news=news))
+        instance = await node.placements.create(order)
     except Refusal as refusal:
         raise placement_error(refusal) from refusal
     shards = instance.shard_assignments.runner_to_shard
@@ -91,6 +100,26 @@ async def delete_instance(request: web.Request) -> web.Response:
     return ok(body.model_dump_json().encode())
 
 
+@routes.get(
+    "/v1/placements",
+    summary="What was asked for each placed model, and how often it moved and why",
+    answer=PlacementsAnswer,
+)
+async def get_placements(request: web.Request) -> web.Response:
+    instances = services(request).replica.state.instances
+    answer = PlacementsAnswer(
+        placements=[
+            PlacementAnswer(
+                instance_id=instance_id,
+                model_id=instance.shard_assignments.model_id,
+                record=record_of(instance),
+            )
+            for instance_id, instance in sorted(instances.items())
+        ]
+    )
+    return ok(answer.model_dump_json().encode())
+
+
 async def find_card(node: Services, model_id: str) -> ModelCard:
     """The card of this id. Raises ApiError 404, or 400 when its files are broken."""
     models = node.inference.models
@@ -105,7 +134,6 @@ async def find_card(node: Services, model_id: str) -> ModelCard:
 
 async def place_order(node: Services, body: PlaceInstanceParams, card: ModelCard) -> PlaceOrder:
     """The order that the master gets, with what the nodes say of themselves."""
-    shape = await node.inference.models.shape(card.model_id)
     return PlaceOrder(
         instance_id=InstanceId(str(uuid4())),
         card=card,
@@ -114,9 +142,15 @@ async def place_order(node: Services, body: PlaceInstanceParams, card: ModelCard
         min_nodes=body.min_nodes,
         excluded=body.excluded_nodes,
         only=body.only_nodes,
-        shape={key: value for key, value in asdict(shape).items() if value is not None},
+        shape=await _shape(node, card.model_id),
         news=await node.placements.news(card.model_id),
     )
+
+
+async def _shape(node: Services, model_id: ModelId) -> dict[str, int]:
+    """What the files that are here say of the model beyond its card."""
+    shape = await node.inference.models.shape(model_id)
+    return {key: value for key, value in asdict(shape).items() if value is not None}
 
 
 async def _placed(node: Services, order: PlaceOrder) -> Instance:

@@ -1,20 +1,23 @@
 """Instances that failed where they are get another place, if there is one. The master's job.
 
 Each failure is tried once: the same runners with the same reason are not moved twice, and what
-fits nowhere else stays as it is, with its failure to be seen.
+fits nowhere else stays as it is, with its failure to be seen. Both are in the journal: a move as
+`InstanceMoved`, one that was not possible as `InstanceMoveRefused`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from skulkd.api.journal import Journal
 from skulkd.api.placing import Placements
 from skulkd.cluster.reign import GetReign
 from skulkd.cluster.replica import Replica
-from skulkd.placement.refusals import Refusal
-from skulkd.placement.repairs import Repair, repairs
+from skulkd.placement.refusals import Refusal, UnknownInstance
+from skulkd.placement.repairs import Repair, refused_event, repairs
+from skulkd.wire.events import Event
 from skulkd.wire.ids import NodeId
 from skulkd.wire.state import State
 
@@ -32,11 +35,13 @@ class Mending:
         self._reign = reign
         self._node_id = node_id
         self._seen = State()
+        self._append: Callable[[Event], None] = lambda _: None
         self._tried: set[tuple[str, ...]] = set()
         self._task: asyncio.Task[None] | None = None
 
     def watch(self, journal: Journal) -> None:
         """From now on look after every change."""
+        self._append = journal.append
         journal.on_change(self.look)
 
     def look(self) -> None:
@@ -45,6 +50,8 @@ class Mending:
         self._seen = state
         if state.runners is before.runners and state.downloads is before.downloads:
             return
+        # What is no failure any more, because somebody started it again, may be one anew.
+        self._tried &= {_key(repair) for repair in repairs(state)}
         if self._task is None and self._open(state):
             self._task = asyncio.get_running_loop().create_task(self._mend())
 
@@ -58,13 +65,19 @@ class Mending:
             self._task = None
 
     async def _move(self, repair: Repair) -> None:
-        instance = repair.instance
+        instance_id = repair.instance.instance_id
         try:
-            await self._placements.repair(instance)
-        except (Refusal, TimeoutError) as error:
-            log.warning("%s stays where it failed: %s", instance.instance_id, error)
+            await self._placements.repair(repair.instance)
+        except UnknownInstance:
+            log.info("%s was deleted, or works again, before it was moved", instance_id)
+        except Refusal as refusal:
+            log.warning("%s stays where it failed: %s", instance_id, refusal)
+            state = self._placements.state()
+            self._append(refused_event(repair, state, refusal.kind, str(refusal)))
+        except TimeoutError:
+            log.warning("nobody decided where %s goes; it stays where it failed", instance_id)
         else:
-            log.warning("%s was placed anew: %s", instance.instance_id, repair.reason)
+            log.warning("%s was placed anew: %s", instance_id, repair.reason)
 
     def _open(self, state: State) -> list[Repair]:
         if self._reign().master_node_id != self._node_id:

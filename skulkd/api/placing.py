@@ -30,6 +30,7 @@ from skulkd.placement.orders import (
     DeleteOrder,
     NodeNews,
     PlaceOrder,
+    RepairOrder,
     decide_create,
     decide_delete,
     decide_place,
@@ -39,7 +40,7 @@ from skulkd.placement.orders import (
 from skulkd.placement.promises import TeardownCredits
 from skulkd.placement.refusals import Refusal
 from skulkd.wire.cards import ModelCard
-from skulkd.wire.ids import InstanceId, NodeId
+from skulkd.wire.ids import NodeId
 from skulkd.wire.instances import Instance
 from skulkd.wire.state import State
 
@@ -89,7 +90,6 @@ class Placements:
         self._tell = tell
         self._draining = draining
         self._lock = asyncio.Lock()
-        self._orders: dict[InstanceId, PlaceOrder] = {}
         self._send: Send = self._decide_here
         self._credits = TeardownCredits(time.monotonic, lambda: state.current().node_memory)
         journal.on_change(lambda: self._credits.watch(replica.state))
@@ -150,37 +150,22 @@ class Placements:
 
     async def repair(self, instance: Instance) -> Instance:
         """Move an instance that has failed where it is. Raises Refusal."""
-        return await self._ordered(REPAIR, DeleteOrder(instance_id=instance.instance_id))
+        news = await self.news(instance.shard_assignments.model_id)
+        order = RepairOrder(instance_id=instance.instance_id, news=news)
+        return await self._ordered(REPAIR, order)
 
     def decide(self, kind: str, body: bytes) -> Decided:
         """What the master makes of an order, on its own state. Raises Refusal."""
         state = self._state.current()
         if kind == PLACE:
-            order = PlaceOrder.model_validate_json(body)
-            decided = decide_place(order, state, self.around())
-            self._remember(order, state)
-            return decided
+            return decide_place(PlaceOrder.model_validate_json(body), state, self.around())
         if kind == CREATE:
             return decide_create(CreateOrder.model_validate_json(body), state, self.around())
         if kind == DELETE:
             return decide_delete(DeleteOrder.model_validate_json(body), state)
         if kind == REPAIR:
-            wanted = DeleteOrder.model_validate_json(body)
-            return decide_repair(wanted, state, self.around(), self.left_out(wanted.instance_id))
+            return decide_repair(RepairOrder.model_validate_json(body), state, self.around())
         raise ValueError(f"no order is called {kind}")
-
-    def left_out(self, instance_id: InstanceId) -> frozenset[NodeId]:
-        """Nodes that the order for an instance ruled out; empty when this node has not seen it."""
-        order = self._orders.get(instance_id)
-        if order is None:
-            return frozenset()
-        nodes = frozenset(self.state().topology.nodes)
-        others = nodes - frozenset(order.only) if order.only else frozenset()
-        return frozenset(order.excluded) | others
-
-    def _remember(self, order: PlaceOrder, state: State) -> None:
-        kept = {key: value for key, value in self._orders.items() if key in state.instances}
-        self._orders = {**kept, order.instance_id: order}
 
     async def _ordered(self, kind: str, order: BaseModel) -> Instance:
         try:

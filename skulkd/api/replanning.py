@@ -13,6 +13,7 @@ import time
 from skulkd.api.placing import Placements
 from skulkd.placement.candidates import Circumstances
 from skulkd.placement.orders import NodeNews, with_news
+from skulkd.placement.records import left_out
 from skulkd.placement.refusals import Refusal
 from skulkd.placement.repairs import replanned
 from skulkd.wire.ids import ModelId, NodeId
@@ -42,11 +43,12 @@ class Replanning:
             self._ask(placements, model_id)
             return ""
         around = with_news(placements.around(), news)
-        left_out = placements.left_out(instance.instance_id)
-        found = _replanned(instance, placements.state(), around, left_out)
-        if isinstance(found, str) and left_out:
+        state = placements.state()
+        unwanted = left_out(instance, state)
+        found = _replanned(instance, state, around, unwanted)
+        if isinstance(found, str) and unwanted:
             # Its nodes are gone: a node that was not wanted is better than no model.
-            return _replanned(instance, placements.state(), around, frozenset())
+            return _replanned(instance, state, around, frozenset())
         return found
 
     def _ask(self, placements: Placements, model_id: ModelId) -> None:
@@ -66,9 +68,9 @@ class Replanning:
 
 
 def _replanned(
-    instance: Instance, state: State, around: Circumstances, left_out: frozenset[NodeId]
+    instance: Instance, state: State, around: Circumstances, unwanted: frozenset[NodeId]
 ) -> Instance | str:
     try:
-        return replanned(instance, state, around, left_out)
+        return replanned(instance, state, around, unwanted)
     except Refusal as refusal:
         return str(refusal)

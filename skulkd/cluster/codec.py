@@ -7,6 +7,7 @@ from typing import Any, get_args
 from pydantic import TypeAdapter, ValidationError
 
 from skulkd.cluster.messages import Message
+from skulkd.wire.instances import WHOLE
 
 _ADAPTERS: dict[type[Any], TypeAdapter[Any]] = {}
 _KINDS: dict[str, type[Any]] = {kind.__name__.lower(): kind for kind in get_args(Message)}
@@ -26,7 +27,7 @@ def is_message(kind: str) -> bool:
 
 def dump(message: object) -> bytes:
     kind: type[Any] = type(message)
-    return _adapter(kind).dump_json(message)
+    return _adapter(kind).dump_json(message, context=WHOLE)
 
 
 def load(kind: str, body: bytes) -> Message:

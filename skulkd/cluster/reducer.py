@@ -5,11 +5,12 @@ Pure: no clock, no logging, no I/O. The same events give the same state on every
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any, assert_never
 
 from skulkd.cluster import topology
 from skulkd.cluster.bridge_cycles import bridge_cycles
+from skulkd.placement.records import needs_settling, settled, with_stuck
 from skulkd.wire.downloads import DownloadProgress
 from skulkd.wire.events import (
     ChunkGenerated,
@@ -19,6 +20,8 @@ from skulkd.wire.events import (
     InputChunkReceived,
     InstanceCreated,
     InstanceDeleted,
+    InstanceMoved,
+    InstanceMoveRefused,
     NodeDownloadProgress,
     NodeGatheredInfo,
     NodeTimedOut,
@@ -41,10 +44,10 @@ from skulkd.wire.gathered import (
     NodeNetworkInterfaces,
     ThunderboltBridgeInfo,
 )
-from skulkd.wire.ids import InstanceId, NodeId, TaskId
+from skulkd.wire.ids import InstanceId, NodeId, RunnerId, TaskId
 from skulkd.wire.instances import Instance
 from skulkd.wire.machine import NodeNetworkInfo, NodeThunderboltInfo
-from skulkd.wire.runners import RunnerShutdown
+from skulkd.wire.runners import RunnerReady, RunnerRunning, RunnerShutdown, RunnerStatus
 from skulkd.wire.state import State
 from skulkd.wire.tasks import ImageGeneration, TextGeneration
 
@@ -69,6 +72,8 @@ def _changes(state: State, event: Event) -> Changes:  # noqa: PLR0911, PLR0912 -
             return _with_instance(state, event.instance)
         case InstanceDeleted():
             return _without_instances(state, {event.instance_id})
+        case InstanceMoveRefused():
+            return _stuck(state, event)
         case RunnerStatusUpdated():
             return _runner_status(state, event)
         case TaskCreated():
@@ -94,6 +99,7 @@ def _changes(state: State, event: Event) -> Changes:  # noqa: PLR0911, PLR0912 -
             return {"tracing_enabled": event.enabled}
         case (
             TestEvent()
+            | InstanceMoved()
             | TaskAcknowledged()
             | ChunkGenerated()
             | InputChunkReceived()
@@ -138,13 +144,36 @@ def _without_instances(state: State, gone: Collection[InstanceId]) -> Changes:
 
 def _runner_status(state: State, event: RunnerStatusUpdated) -> Changes:
     runner_id = event.runner_id
-    owned = any(
-        runner_id in instance.shard_assignments.runner_to_shard
-        for instance in state.instances.values()
+    owner = next(
+        (
+            instance
+            for instance in state.instances.values()
+            if runner_id in instance.shard_assignments.runner_to_shard
+        ),
+        None,
     )
-    if isinstance(event.runner_status, RunnerShutdown) or not owned:
+    if isinstance(event.runner_status, RunnerShutdown) or owner is None:
         return {"runners": {k: v for k, v in state.runners.items() if k != runner_id}}
-    return {"runners": {**state.runners, runner_id: event.runner_status}}
+    runners = {**state.runners, runner_id: event.runner_status}
+    if needs_settling(owner) and _serves(owner, runners):
+        return {"runners": runners, **_changed_instance(state, settled(owner))}
+    return {"runners": runners}
+
+
+def _serves(instance: Instance, runners: Mapping[RunnerId, RunnerStatus]) -> bool:
+    ranks = instance.shard_assignments.runner_to_shard
+    return all(isinstance(runners.get(rank), RunnerReady | RunnerRunning) for rank in ranks)
+
+
+def _stuck(state: State, event: InstanceMoveRefused) -> Changes:
+    instance = state.instances.get(event.instance_id)
+    if instance is None:
+        return {}
+    return _changed_instance(state, with_stuck(instance, event.why_not))
+
+
+def _changed_instance(state: State, instance: Instance) -> Changes:
+    return {"instances": {**state.instances, instance.instance_id: instance}}
 
 
 def _task(state: State, task_id: TaskId, update: Changes) -> Changes:

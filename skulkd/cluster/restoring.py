@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from skulkd.cluster.ledger import Ledger
 from skulkd.cluster.merging import describe, on_same_nodes
 from skulkd.cluster.messages import Placement, Record
+from skulkd.placement.records import lost_move, moved
 from skulkd.wire.events import Event, InstanceCreated, InstanceDeleted, TracingStateChanged
 from skulkd.wire.ids import InstanceId, NodeId
 from skulkd.wire.instances import Instance
@@ -84,7 +85,10 @@ class Restoring:
         notes: list[str] = []
         for instance_id, placement in list(ledger.waiting.items()):
             hold = self._holds.setdefault(instance_id, _Hold(now))
-            found = on_same_nodes(placement, here) or self._planned(placement, hold, now, notes)
+            found = on_same_nodes(placement, here)
+            if found is None and (planned := self._planned(placement, hold, now, notes)):
+                told, found = _moved(placement, planned, living)
+                events.append(told)
             if found is not None:
                 events.append(InstanceCreated(instance=found))
                 del self._holds[instance_id]
@@ -133,3 +137,13 @@ def _not_deleted(ledger: Ledger, record: Record) -> list[Placement]:
         for one in record.placements
         if not ledger.deleted_since(one.instance.instance_id, record.deletions)
     ]
+
+
+def _moved(
+    placement: Placement, planned: Instance, living: Mapping[NodeId, str]
+) -> tuple[Event, Instance]:
+    """A placement on other nodes than before, because some of its own are not here."""
+    gone = [name for name in placement.names.values() if name not in living.values()]
+    reason = f"{', '.join(gone) or 'a node'} is not here any more"
+    names = {**placement.names, **living}
+    return moved(placement.instance, planned, lost_move(placement.instance, planned, names, reason))

@@ -21,6 +21,7 @@ from skulkd.placement.refusals import (
     UnknownNode,
     gb,
 )
+from skulkd.placement.shape import UNKNOWN_SHAPE, ModelShape
 from skulkd.wire.cards import ModelCard
 from skulkd.wire.ids import NodeId
 from skulkd.wire.instances import Instance, MlxJacclInstance, MlxRingInstance
@@ -35,7 +36,9 @@ from skulkd.wire.state import State
 _NO_IMAGES = "shards of image models cannot be served here"
 
 
-def checked_instance(instance: Instance, state: State, cluster: Cluster) -> Instance:
+def checked_instance(
+    instance: Instance, state: State, cluster: Cluster, shape: ModelShape = UNKNOWN_SHAPE
+) -> Instance:
     """The same with a context ceiling of our own. Raises Refusal."""
     shards = _checked_ranks(instance)
     card = shards[0].model_card
@@ -43,10 +46,10 @@ def checked_instance(instance: Instance, state: State, cluster: Cluster) -> Inst
     _check_addresses(instance, len(shards))
     _check_total(card, state)
     _check_places(card, nodes)
-    shares = _checked_memory(nodes, shards)
+    shares = _checked_memory(nodes, shards, shape)
     # Looked at last: the order of refusals is that of the contract.
     _check_new(instance, state)
-    limit = context_token_limit(card, shares)
+    limit = context_token_limit(card, shares, shape)
     return instance.model_copy(update={"context_token_limit": limit})
 
 
@@ -145,7 +148,9 @@ def _check_places(card: ModelCard, nodes: Sequence[Candidate]) -> None:
             )
 
 
-def _checked_memory(nodes: Sequence[Candidate], shards: Sequence[ShardMetadata]) -> list[Share]:
+def _checked_memory(
+    nodes: Sequence[Candidate], shards: Sequence[ShardMetadata], shape: ModelShape
+) -> list[Share]:
     card = shards[0].model_card
     unread = [node.node_id for node in nodes if node.budget is None]
     if unread:
@@ -155,7 +160,7 @@ def _checked_memory(nodes: Sequence[Candidate], shards: Sequence[ShardMetadata])
     for node, shard in zip(nodes, shards, strict=True):
         budget = node.budget
         part = part_of(shard)
-        need = need_of(card, part)
+        need = need_of(card, part, shape)
         if budget is None or need.total_bytes >= budget.usable_bytes:
             usable = 0 if budget is None else budget.usable_bytes
             short.append(ShortNode(node.node_id, need, usable))

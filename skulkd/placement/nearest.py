@@ -12,9 +12,8 @@ from dataclasses import dataclass, replace
 
 from skulkd.placement.candidates import Candidate, Cluster
 from skulkd.placement.links import Links
-from skulkd.placement.memory import need_of
 from skulkd.placement.planner import Plan, plan
-from skulkd.placement.promises import loaded_part, part_of
+from skulkd.placement.promises import loaded_part, shares_of
 from skulkd.placement.refusals import DoesNotFit, Refusal, gb
 from skulkd.placement.wish import Wish
 from skulkd.wire.base import Memory
@@ -150,13 +149,10 @@ def _smaller_copy(
 
 def _without(cluster: Cluster, state: State, instance: Instance) -> Cluster:
     """The cluster when an instance has gone and its memory is back."""
-    assignments = instance.shard_assignments
     nodes = {node.node_id: node for node in cluster.nodes}
-    for node_id, runner_id in assignments.node_to_runner.items():
+    for node_id, need, runner_id in shares_of(instance):
         if (node := nodes.get(node_id)) is None:
             continue
-        shard = assignments.runner_to_shard[runner_id]
-        need = need_of(shard.model_card, part_of(shard)).total_bytes
         taken = int(need * loaded_part(state.runners.get(runner_id)))
         nodes[node_id] = _freed(node, taken, need - taken)
     return Cluster(tuple(nodes.values()), cluster.links)
@@ -182,8 +178,7 @@ def _usable(node: Candidate) -> int:
 
 
 def _size(instance: Instance) -> int:
-    shards = instance.shard_assignments.runner_to_shard.values()
-    return sum(need_of(shard.model_card, part_of(shard)).total_bytes for shard in shards)
+    return sum(need for _, need, _ in shares_of(instance))
 
 
 def _nodes(count: int) -> str:

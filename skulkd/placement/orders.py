@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from uuid import NAMESPACE_OID, uuid5
 
 from pydantic import Field
@@ -19,6 +19,7 @@ from skulkd.placement.candidates import Circumstances, Cluster, cluster_of
 from skulkd.placement.exact import checked_instance
 from skulkd.placement.fresh import PORTS, RESERVED_PORTS, Fresh
 from skulkd.placement.planner import plan
+from skulkd.placement.records import named
 from skulkd.placement.refusals import UnknownInstance
 from skulkd.placement.repairs import find, repair_events
 from skulkd.placement.shape import ModelShape
@@ -29,6 +30,7 @@ from skulkd.wire.events import Event, InstanceCreated, InstanceDeleted
 from skulkd.wire.ids import InstanceId, NodeId, RunnerId
 from skulkd.wire.instances import Instance, MlxJacclInstance, MlxRingInstance
 from skulkd.wire.placement import InstanceMeta, Sharding
+from skulkd.wire.placement_record import PlacementRecord
 from skulkd.wire.state import State
 
 
@@ -70,14 +72,24 @@ class PlaceOrder(CamelModel):
 
 
 class CreateOrder(CamelModel):
-    """Create exactly this instance."""
+    """Create exactly this instance; the exclusions are for the day it has to move."""
 
     instance: Instance
+    excluded: list[NodeId] = Field(default_factory=list)
+    only: list[NodeId] = Field(default_factory=list)
+    shape: dict[str, int] = Field(default_factory=dict)
     news: dict[NodeId, NodeNews] = Field(default_factory=dict)
 
 
 class DeleteOrder(CamelModel):
     instance_id: InstanceId
+
+
+class RepairOrder(CamelModel):
+    """Move an instance that failed where it is."""
+
+    instance_id: InstanceId
+    news: dict[NodeId, NodeNews] = Field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +106,7 @@ def decide_place(order: PlaceOrder, state: State, around: Circumstances) -> Deci
         return Decided((), there)
     cluster = cluster_of(state, order.card.model_id, with_news(around, order.news))
     instance = planned_instance(order.wish, cluster, state, order.instance_id)
+    instance = instance.model_copy(update={"record": _record(order, state)})
     return Decided((InstanceCreated(instance=instance),), instance)
 
 
@@ -101,7 +114,9 @@ def decide_create(order: CreateOrder, state: State, around: Circumstances) -> De
     """Exactly this instance, if it can be carried out. Raises Refusal."""
     model_id = order.instance.shard_assignments.model_id
     cluster = cluster_of(state, model_id, with_news(around, order.news))
-    instance = checked_instance(order.instance, state, cluster)
+    shape = ModelShape(**order.shape)
+    instance = checked_instance(order.instance, state, cluster, shape)
+    instance = instance.model_copy(update={"record": _record(order, state)})
     return Decided((InstanceCreated(instance=instance),), instance)
 
 
@@ -113,18 +128,21 @@ def decide_delete(order: DeleteOrder, state: State) -> Decided:
     return Decided((InstanceDeleted(instance_id=order.instance_id),), instance)
 
 
-def decide_repair(
-    order: DeleteOrder,
-    state: State,
-    around: Circumstances,
-    left_out: frozenset[NodeId] = frozenset(),
-) -> Decided:
-    """An instance that has failed where it is, elsewhere but not on these. Raises Refusal."""
+def decide_repair(order: RepairOrder, state: State, around: Circumstances) -> Decided:
+    """An instance that has failed where it is, elsewhere. Raises Refusal."""
     repair = find(state, order.instance_id)
     if repair is None:
         raise UnknownInstance
-    repair = replace(repair, excluded=repair.excluded | left_out)
-    return Decided(tuple(repair_events(repair, state, around)), repair.instance)
+    events = repair_events(repair, state, with_news(around, order.news))
+    return Decided(tuple(events), repair.instance)
+
+
+def _record(order: PlaceOrder | CreateOrder, state: State) -> PlacementRecord:
+    return PlacementRecord(
+        excluded=named(order.excluded, state),
+        only=named(order.only, state),
+        shape=order.shape,
+    )
 
 
 def planned_instance(

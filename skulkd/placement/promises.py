@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from skulkd.placement.memory import need_of
+from skulkd.placement.memory import Need, need_of
+from skulkd.placement.records import shape_of
 from skulkd.wire.ids import InstanceId, NodeId, RunnerId
 from skulkd.wire.instances import Instance
 from skulkd.wire.machine import MemoryUsage
@@ -50,8 +51,13 @@ def shares_of(instance: Instance) -> Iterator[tuple[NodeId, int, RunnerId]]:
     """Each node of an instance, the bytes it was promised, and its runner."""
     assignments = instance.shard_assignments
     for node_id, runner_id in assignments.node_to_runner.items():
-        shard = assignments.runner_to_shard[runner_id]
-        yield node_id, need_of(shard.model_card, part_of(shard)).total_bytes, runner_id
+        yield node_id, need_of_rank(instance, runner_id).total_bytes, runner_id
+
+
+def need_of_rank(instance: Instance, runner_id: RunnerId) -> Need:
+    """What a rank needs, as it was planned: for promises, and for the look before it loads."""
+    shard = instance.shard_assignments.runner_to_shard[runner_id]
+    return need_of(shard.model_card, part_of(shard), shape_of(instance))
 
 
 def promised_bytes(state: State) -> dict[NodeId, int]:

@@ -22,6 +22,8 @@ Refusal
 ├── TooFewLayers        more nodes were asked for than the model has layers
 ├── NoRdma              not every pair of the nodes is connected by RDMA
 ├── BadInstance         an instance that was given whole and cannot be carried out
+├── Taken               an instance or a runner of this id is there already
+├── MovedTooOften       it failed everywhere it was moved to
 └── DoesNotFit          too little memory, with the arithmetic
 """
 
@@ -245,6 +247,15 @@ class BadInstance(Refusal):
 
 class Taken(Refusal):
     """An instance or a runner of this id is there already."""
+
+
+class MovedTooOften(Refusal):
+    def __init__(self, moves: int) -> None:
+        super().__init__(
+            f"it was moved {moves} times and failed each time; there are no more places to try",
+            ["see why: skulkctl events --kind InstanceMoved -o wide"],
+            {"moves": moves},
+        )
 
 
 class DoesNotFit(Refusal):

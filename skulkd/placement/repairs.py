@@ -2,25 +2,41 @@
 
 A node was lost: the same width if there are nodes for it, else narrower. A node had too little
 memory after all: one node wider. Files could not be brought to a node: elsewhere. Each repair
-rules out what failed, so there are never more of them than nodes. Pure.
+rules out what failed, so there are never more of them than nodes; they are counted in the
+instance's record, so that a new master goes on counting. Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from skulkd.placement.built import instance_of
 from skulkd.placement.candidates import Circumstances, cluster_of
 from skulkd.placement.fresh import make_fresh
 from skulkd.placement.planner import plan
 from skulkd.placement.promises import loaded_part
-from skulkd.placement.refusals import Refusal
+from skulkd.placement.records import (
+    left_out,
+    most_moves,
+    moved,
+    named,
+    nodes_of,
+    record_of,
+    shape_of,
+)
+from skulkd.placement.refusals import MovedTooOften, Refusal
 from skulkd.placement.wish import Wish
-from skulkd.wire.downloads import DownloadFailed
-from skulkd.wire.events import Event, InstanceCreated, InstanceDeleted, TaskFailed
+from skulkd.wire.events import (
+    Event,
+    InstanceCreated,
+    InstanceDeleted,
+    InstanceMoveRefused,
+    TaskFailed,
+)
 from skulkd.wire.ids import InstanceId, NodeId
 from skulkd.wire.instances import Instance, MlxJacclInstance, MlxRingInstance
+from skulkd.wire.placement_record import Move, MoveCause
 from skulkd.wire.runners import MEMORY_GUARD, STAGING_FAILED, RunnerFailed, obstacle
 from skulkd.wire.shards import TensorShardMetadata
 from skulkd.wire.state import State
@@ -33,9 +49,11 @@ class Repair:
     """An instance that must move, why, and how."""
 
     instance: Instance
+    cause: MoveCause
     reason: str
     min_nodes: int
-    excluded: frozenset[NodeId] = frozenset()
+    failed: Mapping[NodeId, str] = field(default_factory=dict)
+    """Nodes that it cannot be on, with what they said."""
 
 
 def wish_of(instance: Instance) -> Wish:
@@ -47,6 +65,7 @@ def wish_of(instance: Instance) -> Wish:
         sharding="Tensor" if tensor else "Pipeline",
         meta="MlxJaccl" if isinstance(instance, MlxJacclInstance) else "MlxRing",
         min_nodes=len(shards),
+        shape=shape_of(instance),
     )
 
 
@@ -83,10 +102,18 @@ def repairs(state: State) -> list[Repair]:
 def repair_events(repair: Repair, state: State, around: Circumstances) -> list[Event]:
     """The end of an instance where it is and its new beginning elsewhere. Raises Refusal."""
     instance = repair.instance
-    wish = replace(wish_of(instance), min_nodes=repair.min_nodes, excluded=repair.excluded)
+    move = _next_move(repair, state)
+    if move.attempt > (move.most or 0):
+        raise MovedTooOften(move.attempt - 1)
+    excluded = left_out(instance, state) | set(repair.failed) | set(record_of(instance).failed)
+    wish = replace(wish_of(instance), min_nodes=repair.min_nodes, excluded=frozenset(excluded))
     rest = {key: value for key, value in state.instances.items() if key != instance.instance_id}
     without = state.model_copy(update={"instances": rest})
-    moved = _planned(wish, instance, without, around)
+    found = _planned(wish, instance, without, around)
+    there = nodes_of(found)
+    names = named([*move.from_nodes, *there], state)
+    move = move.model_copy(update={"to_nodes": there, "names": names})
+    told, new = moved(instance, found, move, repair.failed)
     failed: list[Event] = [
         TaskFailed(task_id=task_id, error_type="instance_moved", error_message=repair.reason)
         for task_id, task in state.tasks.items()
@@ -95,8 +122,37 @@ def repair_events(repair: Repair, state: State, around: Circumstances) -> list[E
     return [
         *failed,
         InstanceDeleted(instance_id=instance.instance_id),
-        InstanceCreated(instance=moved),
+        told,
+        InstanceCreated(instance=new),
     ]
+
+
+def refused_event(repair: Repair, state: State, kind: str, why_not: str) -> InstanceMoveRefused:
+    """Tells that an instance stays where it failed."""
+    move = _next_move(repair, state)
+    return InstanceMoveRefused(
+        instance_id=repair.instance.instance_id,
+        model_id=repair.instance.shard_assignments.model_id,
+        nodes=move.from_nodes,
+        cause=repair.cause,
+        reason=repair.reason,
+        refusal=kind,
+        why_not=why_not,
+        attempt=move.attempt,
+        most=move.most or 0,
+    )
+
+
+def _next_move(repair: Repair, state: State) -> Move:
+    """The move as far as it is known before it was planned."""
+    return Move(
+        cause=repair.cause,
+        from_nodes=nodes_of(repair.instance),
+        to_nodes=[],
+        reason=repair.reason,
+        attempt=record_of(repair.instance).attempts + 1,
+        most=most_moves(state),
+    )
 
 
 def _planned(wish: Wish, instance: Instance, state: State, around: Circumstances) -> Instance:
@@ -109,33 +165,31 @@ def _planned(wish: Wish, instance: Instance, state: State, around: Circumstances
     ]
     # New runner ids: the old runners may still be on their way out.
     fresh = make_fresh(len(found.ranks), taken)
-    return instance_of(found, cluster.links, replace(fresh, instance_id=instance.instance_id))
+    made = instance_of(found, cluster.links, replace(fresh, instance_id=instance.instance_id))
+    return made.model_copy(update={"record": instance.record})
 
 
 def _without_files(instance: Instance, state: State) -> Repair | None:
-    """Files could not be brought to a node that waits for them."""
-    model_id = instance.shard_assignments.model_id
-    refused = {
-        node_id: progress.error_message
-        for node_id, rows in state.downloads.items()
-        for progress in rows
-        if isinstance(progress, DownloadFailed)
-        and progress.shard_metadata.model_card.model_id == model_id
-    }
-    refused |= _obstacles(instance, state, STAGING_FAILED)
-    here = [node for node in instance.shard_assignments.node_to_runner if node in refused]
-    if not here or _serves(instance, state):
+    """Files could not be brought to a node that waits for them.
+
+    Its runner says so. What `downloads` says of a node may be of an earlier try.
+    """
+    failed = _obstacles(instance, state, STAGING_FAILED)
+    if not failed or _serves(instance, state):
         return None
-    reason = f"the files of {model_id} could not be brought to {here[0]}: {refused[here[0]]}"
-    width = len(instance.shard_assignments.node_to_runner)
-    return Repair(instance, reason, width, frozenset(refused))
+    model_id, width = instance.shard_assignments.model_id, len(nodes_of(instance))
+    node, why = next(iter(failed.items()))
+    name = named([node], state)[node]
+    reason = f"the files of {model_id} could not be brought to {name}: {why}"
+    return Repair(instance, STAGING_FAILED, reason, width, failed)
 
 
 def _without_room(instance: Instance, state: State) -> Repair | None:
     """A node found too little memory when it came to loading."""
     for node_id, reason in _obstacles(instance, state, MEMORY_GUARD).items():
         width = len(instance.shard_assignments.node_to_runner)
-        return Repair(instance, f"{node_id}: {reason}", width + 1)
+        name = named([node_id], state)[node_id]
+        return Repair(instance, MEMORY_GUARD, f"{name}: {reason}", width + 1)
     return None
 
 

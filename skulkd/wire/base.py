@@ -16,6 +16,7 @@ from pydantic import (
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     PlainSerializer,
+    SerializationInfo,
     SerializerFunctionWrapHandler,
     WithJsonSchema,
     model_serializer,
@@ -61,7 +62,9 @@ class TaggedModel(CamelModel):
         return data
 
     @model_serializer(mode="wrap")
-    def _add_tag(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _add_tag(
+        self, handler: SerializerFunctionWrapHandler, info: SerializationInfo
+    ) -> dict[str, Any]:
         return {type(self).__name__: handler(self)}
 
     @classmethod

@@ -19,6 +19,7 @@ from skulkd.wire.ids import (
     new_event_id,
 )
 from skulkd.wire.instances import Instance
+from skulkd.wire.placement_record import MoveCause
 from skulkd.wire.runners import RunnerStatus
 from skulkd.wire.tasks import Task, TaskStatus
 from skulkd.wire.topology import Connection
@@ -65,6 +66,34 @@ class InstanceCreated(BaseEvent):
 
 class InstanceDeleted(BaseEvent):
     instance_id: InstanceId
+
+
+class InstanceMoved(BaseEvent):
+    """It failed where it was, or its node was lost, and begins anew elsewhere under its id."""
+
+    instance_id: InstanceId
+    model_id: ModelId
+    cause: MoveCause
+    from_nodes: list[NodeId]
+    to_nodes: list[NodeId]
+    names: dict[NodeId, str] = Field(default_factory=dict)
+    reason: str
+    attempt: int
+    most: int | None = None
+
+
+class InstanceMoveRefused(BaseEvent):
+    """It failed where it is and stays there, because nothing else is possible."""
+
+    instance_id: InstanceId
+    model_id: ModelId
+    nodes: list[NodeId]
+    cause: MoveCause
+    reason: str
+    refusal: str = Field(description="The kind of the planner's refusal.")
+    why_not: str
+    attempt: int
+    most: int
 
 
 class RunnerStatusUpdated(BaseEvent):
@@ -138,6 +167,8 @@ Event = Annotated[
     | TaskAcknowledged
     | InstanceCreated
     | InstanceDeleted
+    | InstanceMoved
+    | InstanceMoveRefused
     | RunnerStatusUpdated
     | NodeTimedOut
     | NodeGatheredInfo

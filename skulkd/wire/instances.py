@@ -1,12 +1,17 @@
 """Placed models: which runners serve them and how those reach each other."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, SerializationInfo, SerializerFunctionWrapHandler, model_serializer
+from pydantic.json_schema import SkipJsonSchema
 
 from skulkd.wire.base import CamelModel, TaggedModel, VariantUnion
 from skulkd.wire.ids import InstanceId, NodeId, RunnerId
+from skulkd.wire.placement_record import PlacementRecord
 from skulkd.wire.shards import ShardAssignments
+
+# Given as context when an instance is written for another node or for the disk, record and all.
+WHOLE = "whole"
 
 
 class Host(CamelModel):
@@ -20,6 +25,16 @@ class BaseInstance(TaggedModel):
     context_token_limit: int | None = Field(
         default=None, description="Most tokens of prompt and answer that fit on every node."
     )
+    record: SkipJsonSchema[PlacementRecord | None] = Field(default=None, exclude=True)
+
+    @model_serializer(mode="wrap")
+    def _add_tag(
+        self, handler: SerializerFunctionWrapHandler, info: SerializationInfo
+    ) -> dict[str, Any]:
+        body = handler(self)
+        if self.record is not None and info.context == WHOLE:
+            body["record"] = self.record.model_dump(mode="json")
+        return {type(self).__name__: body}
 
 
 class MlxRingInstance(BaseInstance):

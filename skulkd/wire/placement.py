@@ -26,6 +26,12 @@ class PlaceInstanceParams(SnakeModel):
 
 class CreateInstanceParams(SnakeModel):
     instance: Instance
+    excluded_nodes: list[NodeId] = Field(
+        default_factory=list, description="Not on these, should it have to move."
+    )
+    only_nodes: list[NodeId] = Field(
+        default_factory=list, description="On none but these, should it have to move."
+    )
 
 
 class CreateInstanceResponse(SnakeModel):

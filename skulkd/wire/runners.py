@@ -1,13 +1,13 @@
 """Status of a runner process, from its start to its end."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from skulkd.wire.base import TaggedModel, VariantUnion
 
 # In the reason of a `RunnerFailed` when the node, and not the runner, is the obstacle: the same
 # model may well be served elsewhere. See `obstacle`.
-MEMORY_GUARD = "memory-guard"
-STAGING_FAILED = "staging-failed"
+MEMORY_GUARD: Final = "memory-guard"
+STAGING_FAILED: Final = "staging-failed"
 
 
 class RunnerIdle(TaggedModel):

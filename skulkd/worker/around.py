@@ -1,15 +1,19 @@
 """What a worker uses of its node: files, memory, other nodes, and how processes are started."""
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from skulkd.machine.memory import MemoryReader
+from skulkd.machine.memory import OVERRIDE, MemoryReader
 from skulkd.peers import Peers
 from skulkd.runner.protocol import TaskTrace
 from skulkd.wire.machine import MemoryUsage
 from skulkd.worker.model_files import Library, ModelFiles
 from skulkd.worker.process import Spawn
+
+# For drills: what the guard finds when it comes to loading, whatever the planner was told.
+GUARD_MEMORY = "SKULK_GUARD_MEMORY_MB"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +32,8 @@ class Around:
     """Takes what a rank measured of a traced task."""
 
 
-def memory_reader() -> Callable[[], MemoryUsage]:
-    """Blocking, and fresh at every call."""
-    read = MemoryReader()
+def memory_reader(environ: Mapping[str, str] = os.environ) -> Callable[[], MemoryUsage]:
+    """Blocking, and fresh at every call. A drill may have less found here than was reported."""
+    told = {OVERRIDE: environ[GUARD_MEMORY]} if GUARD_MEMORY in environ else {}
+    read = MemoryReader(environ={**environ, **told})
     return lambda: read().usage

@@ -15,7 +15,6 @@ from skulkd.wire.ids import NodeId, RunnerId
 from skulkd.wire.instances import Instance, MlxJacclInstance
 from skulkd.wire.machine import MemoryUsage
 from skulkd.wire.runners import STAGING_FAILED
-from skulkd.wire.shards import ShardMetadata
 from skulkd.worker.blas import BlasChoice, choose_blas
 from skulkd.worker.environment import runner_environ
 from skulkd.worker.group_ports import NoAddress, coordinator, dial_list
@@ -86,7 +85,7 @@ class Launcher:
             model_path = await self._files.ensure_files(shard)
         except FilesUnavailable as error:
             raise CannotLaunch(f"{STAGING_FAILED}: {error}", later=error.later) from error
-        await self._check_memory(shard)
+        await self._check_memory(instance, runner_id)
         await asyncio.to_thread(self._look_around)
         options = self._options.runner
         if instance.context_token_limit is not None:
@@ -103,10 +102,11 @@ class Launcher:
         )
         return Prepared(configure, self._launch(runner_id))
 
-    async def _check_memory(self, shard: ShardMetadata) -> None:
+    async def _check_memory(self, instance: Instance, runner_id: RunnerId) -> None:
         if self._options.accelerated and sys.platform == "linux":
             return  # the weights go to the memory of the GPU, which the planner has counted
-        short = await wait_for_room(shard, self._memory, self._options.patience.memory_s)
+        limit_s = self._options.patience.memory_s
+        short = await wait_for_room(instance, runner_id, self._memory, limit_s)
         if short is not None:
             raise CannotLaunch(short)
 

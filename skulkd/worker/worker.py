@@ -91,13 +91,14 @@ class Worker:
         self._options = options or WorkerOptions()
         self._spawn = around.spawn or ForkingSpawn()
         find_s = self._options.patience.find_model_s
+        environ = os.environ if around.environ is None else around.environ
         self._launcher = Launcher(
             node_id,
             around.files or LibraryFiles(around.library, find_s),
-            around.memory or memory_reader(),
+            around.memory or memory_reader(environ),
             around.log_dir,
             self._options,
-            os.environ if around.environ is None else around.environ,
+            environ,
         )
         self._on_trace = around.on_trace
         self._slots: dict[RunnerId, Slot] = {}

@@ -326,6 +326,18 @@ async def test_an_instance_without_room_is_placed_wider_and_one_that_fits_nowher
     kinds = [type(entry).__name__ for entry in node.events.between(0, len(node.events))]
     assert kinds.count("InstanceCreated") == 3
     assert kinds.count("InstanceDeleted") == 2
+    status, log = await client.ask("GET", "/events")
+    moves = [event["InstanceMoved"] for event in log if "InstanceMoved" in event]
+    assert status == 200
+    assert [(move["attempt"], move["most"]) for move in moves] == [(1, 3), (2, 3)]
+    assert [len(move["to_nodes"]) for move in moves] == [2, 3]
+    assert all(f"-name: {MEMORY_GUARD}: somebody took it" in move["reason"] for move in moves)
+    [refused] = [event["InstanceMoveRefused"] for event in log if "InstanceMoveRefused" in event]
+    assert (refused["refusal"], refused["attempt"], refused["most"]) == ("TooFewNodes", 3, 3)
+    status, answer = await client.ask("GET", "/v1/placements")
+    [row] = answer["placements"]
+    assert (status, len(row["record"]["moves"])) == (200, 2)
+    assert row["record"]["stuck"] == refused["why_not"]
 
 
 async def test_a_move_keeps_to_the_nodes_that_the_order_allowed(

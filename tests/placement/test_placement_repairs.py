@@ -6,15 +6,21 @@ from typing import Any
 
 import pytest
 
+from skulkd.cluster.codec import dump, load_as
+from skulkd.cluster.messages import Entries, Entry, Session
+from skulkd.cluster.reducer import apply
 from skulkd.placement.candidates import Circumstances
 from skulkd.placement.orders import PlaceOrder, decide_place
-from skulkd.placement.refusals import Refusal
-from skulkd.placement.repairs import find, repair_events, repairs, replanned
+from skulkd.placement.records import left_out
+from skulkd.placement.refusals import MovedTooOften, Refusal
+from skulkd.placement.repairs import find, refused_event, repair_events, repairs, replanned
 from skulkd.wire.base import Memory
 from skulkd.wire.downloads import DownloadCompleted, DownloadFailed
-from skulkd.wire.events import InstanceCreated, InstanceDeleted
+from skulkd.wire.events import InstanceCreated, InstanceDeleted, InstanceMoved, RunnerStatusUpdated
 from skulkd.wire.ids import InstanceId, NodeId
 from skulkd.wire.instances import Instance
+from skulkd.wire.machine import NodeIdentity
+from skulkd.wire.placement_record import PlacementRecord
 from skulkd.wire.runners import MEMORY_GUARD, STAGING_FAILED, RunnerFailed, RunnerReady
 from skulkd.wire.shards import TensorShardMetadata
 from skulkd.wire.state import State
@@ -84,9 +90,15 @@ def test_a_runner_without_room_moves_its_instance_one_node_wider() -> None:
     )
     [repair] = repairs(state)
     assert repair.min_nodes == 2
-    deleted, created = repair_events(repair, state, AROUND)
+    deleted, told, created = repair_events(repair, state, AROUND)
     assert isinstance(deleted, InstanceDeleted)
+    assert isinstance(told, InstanceMoved)
     assert isinstance(created, InstanceCreated)
+    assert (told.cause, told.from_nodes, told.to_nodes) == (
+        MEMORY_GUARD, ["a"], nodes_of(created.instance)
+    )  # fmt: skip
+    assert (told.attempt, told.most) == (1, 3)
+    assert "needs more" in told.reason
     assert (created.instance.instance_id, len(nodes_of(created.instance))) == (ID, 2)
     assert find(state, ID) == repair
 
@@ -103,22 +115,23 @@ def test_widening_ends_with_the_cluster() -> None:
 
 
 def test_files_that_cannot_be_brought_move_the_instance_elsewhere() -> None:
-    state = with_download(placed(a_state("ab")), "a", failed=True)
+    state = with_runner(placed(a_state("ab")), "a", staging_failed("a"))
     [repair] = repairs(state)
-    assert "disk full" in repair.reason
+    assert "a is full" in repair.reason
     events = repair_events(repair, state, AROUND)
     assert isinstance(events[-1], InstanceCreated)
     assert nodes_of(events[-1].instance) == ["b"]
-    both = with_download(state, "b", failed=True)
-    with pytest.raises(Refusal):
-        repair_events(repairs(both)[0], both, AROUND)
+
+
+def test_a_download_that_failed_before_this_placement_moves_nothing() -> None:
+    assert repairs(with_download(placed(a_state("ab")), "a", failed=True)) == []
 
 
 def test_a_runner_whose_files_cannot_be_brought_moves_its_instance_elsewhere() -> None:
     failed = RunnerFailed(error_message=f"not started: {STAGING_FAILED}: the store is gone")
     state = with_runner(placed(a_state("ab")), "a", failed)
     [repair] = repairs(state)
-    assert repair.excluded == {"a"}
+    assert set(repair.failed) == {"a"}
     assert "the store is gone" in repair.reason
 
 
@@ -131,3 +144,89 @@ def test_what_serves_or_failed_for_another_reason_stays() -> None:
     assert repairs(crashed) == []
     assert repairs(with_download(placed(a_state("ab")), "a", failed=False)) == []
     assert find(crashed, ID) is None
+
+
+def after(state: State, events: list[Any]) -> State:
+    for event in events:
+        state = apply(state, event, state.last_event_applied_idx + 1)
+    return state
+
+
+def staging_failed(node: str) -> RunnerFailed:
+    return RunnerFailed(error_message=f"not started: {STAGING_FAILED}: {node} is full")
+
+
+def test_a_node_that_failed_is_not_tried_again_after_the_next_one_failed() -> None:
+    """The first runner's words are gone with it; the record still knows."""
+    state = placed(a_state("abc"))
+    seen = []
+    for attempt in (1, 2):
+        [node] = nodes_of(state.instances[ID])
+        seen.append(node)
+        state = with_runner(state, node, staging_failed(node))
+        [repair] = repairs(state)
+        events = repair_events(repair, state, AROUND)
+        [told] = [event for event in events if isinstance(event, InstanceMoved)]
+        assert (told.attempt, told.most, told.from_nodes) == (attempt, 3, [node])
+        state = after(state, events)
+    [node] = nodes_of(state.instances[ID])
+    assert sorted([*seen, node]) == ["a", "b", "c"]
+    state = with_runner(state, node, staging_failed(node))
+    [repair] = repairs(state)
+    with pytest.raises(Refusal) as caught:
+        repair_events(repair, state, AROUND)
+    refused = refused_event(repair, state, caught.value.kind, str(caught.value))
+    assert (refused.attempt, refused.most, refused.nodes) == (3, 3, [node])
+    state = after(state, [refused])
+    record = state.instances[ID].record
+    assert record is not None
+    assert record.stuck == str(caught.value)
+    assert [move.attempt for move in record.moves] == [1, 2]
+    assert set(record.failed) == set(seen)
+
+
+def test_moves_are_bounded_whatever_the_nodes_say_and_counted_anew_once_it_serves() -> None:
+    state = placed(a_state("ab"))
+    record = PlacementRecord(attempts=2)
+    [node] = nodes_of(state.instances[ID])
+    tired = state.instances[ID].model_copy(update={"record": record})
+    state = state.model_copy(update={"instances": {ID: tired}})
+    failed = with_runner(state, node, staging_failed(node))
+    with pytest.raises(MovedTooOften):
+        repair_events(repairs(failed)[0], failed, AROUND)
+    runner = tired.shard_assignments.node_to_runner[NodeId(node)]
+    ready = RunnerStatusUpdated(runner_id=runner, runner_status=RunnerReady())
+    served = with_runner(after(state, [ready]), node, staging_failed(node))
+    events = repair_events(repairs(served)[0], served, AROUND)
+    assert [event.attempt for event in events if isinstance(event, InstanceMoved)] == [1]
+
+
+def test_exclusions_are_in_the_record_and_hold_for_a_node_that_has_a_new_id() -> None:
+    named = {NodeId(n): NodeIdentity(friendly_name=f"kite-{n}") for n in "abc"}
+    state = a_state("abc").model_copy(update={"node_identities": named})
+    state = placed(state, excluded=[NodeId("c")])
+    [node] = nodes_of(state.instances[ID])
+    other = "b" if node == "a" else "a"
+    # c is back as d; nothing but the instance itself tells that it was excluded.
+    names = {NodeId(n): NodeIdentity(friendly_name=f"kite-{n}") for n in "ab"}
+    names[NodeId("d")] = NodeIdentity(friendly_name="kite-c")
+    later = a_state("abd").model_copy(
+        update={"node_identities": names, "instances": state.instances}
+    )
+    assert left_out(later.instances[ID], later) == {"d"}
+    failed = with_runner(later, node, staging_failed(node))
+    events = repair_events(repairs(failed)[0], failed, AROUND)
+    assert isinstance(events[-1], InstanceCreated)
+    assert nodes_of(events[-1].instance) == [other]
+    assert left_out(events[-1].instance, later) == {"d"}, "and after the move as well"
+
+
+def test_a_record_travels_between_nodes_and_is_no_part_of_an_answer() -> None:
+    state = placed(a_state("ab"), excluded=[NodeId("b")])
+    instance = state.instances[ID]
+    created = Entry(0, InstanceCreated(instance=instance))
+    [back] = load_as(Entries, dump(Entries(Session(1, NodeId("a")), (created,), 0))).entries
+    assert back.event.instance == instance
+    assert back.event.instance.record.excluded == {"b": "b"}
+    assert "record" not in instance.model_dump_json()
+    assert "record" not in state.model_dump_json()

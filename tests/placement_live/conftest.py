@@ -53,18 +53,24 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveCluster]:
 
 
 def _add_broken_model(home: Path) -> None:
-    models = home / "models"
-    copy = models / "local--never-loads"
-    shutil.copytree(models / "skulk--tiny-llama", copy)
-    card = (copy / "card.toml").read_text(encoding="utf-8")
+    copy = add_large_model(home, BROKEN)
     config = json.loads((copy / "config.json").read_text(encoding="utf-8"))
     config["model_type"] = "no_such_architecture"
     (copy / "config.json").write_text(json.dumps(config), encoding="utf-8")
+
+
+def add_large_model(home: Path, model_id: str) -> Path:
+    """The tiny model once more, with a card that says it were large."""
+    models = home / "models"
+    copy = models / model_id.replace("/", "--")
+    shutil.copytree(models / "skulk--tiny-llama", copy)
+    card = (copy / "card.toml").read_text(encoding="utf-8")
     lines = [
         f"in_bytes = {WEIGHTS_BYTES}" if line.startswith("in_bytes") else line
-        for line in card.replace("skulk/tiny-llama", BROKEN).splitlines()
+        for line in card.replace("skulk/tiny-llama", model_id).splitlines()
     ]
     (copy / "card.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return copy
 
 
 @pytest.fixture

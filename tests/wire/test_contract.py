@@ -68,6 +68,8 @@ NULLABLE = {  # null says "not measured", where the reference would invent a zer
 ADDED = {  # optional keys that the reference's models do not have
     ("BenchChatCompletionRequest", "max_completion_tokens"),  # the reference ignores it
     ("ChatCompletionRequest", "max_completion_tokens"),
+    ("CreateInstanceParams", "excluded_nodes"),  # for the day it has to move
+    ("CreateInstanceParams", "only_nodes"),
     ("CreateInstanceResponse", "instance_id"),  # the reference lets clients guess it
     ("PlaceInstanceParams", "only_nodes"),
     ("PlacementPreview", "effective_sharding"),  # what a row would really be and need

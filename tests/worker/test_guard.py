@@ -9,8 +9,13 @@ from pathlib import Path
 import pytest
 
 from skulkd.placement.memory import need_of
+from skulkd.placement.promises import need_of_rank, promised_bytes
+from skulkd.placement.shape import ModelShape
 from skulkd.wire.base import Memory
+from skulkd.wire.ids import InstanceId, NodeId, RunnerId
+from skulkd.wire.instances import Instance, MlxRingInstance
 from skulkd.wire.machine import MemoryUsage
+from skulkd.wire.placement_record import PlacementRecord
 from skulkd.wire.runners import (
     MEMORY_GUARD,
     STAGING_FAILED,
@@ -19,8 +24,9 @@ from skulkd.wire.runners import (
     RunnerReady,
     obstacle,
 )
-from skulkd.wire.shards import PipelineShardMetadata, ShardMetadata, TensorShardMetadata
-from skulkd.worker.guard import part_of, shortage
+from skulkd.wire.shards import PipelineShardMetadata, ShardAssignments
+from skulkd.wire.state import State
+from skulkd.worker.guard import shortage
 from tests.worker.group_rig import OPTIONS, group_of, group_ready
 from tests.worker.rig import Shelf, a_card, eventually, stand_in
 
@@ -37,35 +43,50 @@ def memory(available: int, total: int = 1024 * GIB) -> MemoryUsage:
     )
 
 
-def layers(start: int, end: int) -> ShardMetadata:
-    return PipelineShardMetadata(
-        model_card=CARD, device_rank=0, world_size=2, start_layer=start, end_layer=end, n_layers=8
+RUNNER = RunnerId("r")
+
+
+def holding(shape: dict[str, int] | None = None) -> Instance:
+    """An instance of one rank; its record knows what the files say."""
+    shard = PipelineShardMetadata(
+        model_card=CARD, device_rank=0, world_size=1, start_layer=0, end_layer=8, n_layers=8
     )
-
-
-TENSOR = TensorShardMetadata(
-    model_card=CARD, device_rank=0, world_size=4, start_layer=0, end_layer=8, n_layers=8
-)
-
-
-@pytest.mark.parametrize(
-    ("shard", "part"),
-    [(layers(0, 2), Fraction(1, 4)), (layers(0, 8), Fraction(1)), (TENSOR, Fraction(1, 4))],
-)
-def test_a_shard_needs_its_part(shard: ShardMetadata, part: Fraction) -> None:
-    assert part_of(shard) == part
+    node = NodeId("n")
+    return MlxRingInstance(
+        instance_id=InstanceId("i"),
+        shard_assignments=ShardAssignments(
+            model_id=CARD.model_id, runner_to_shard={RUNNER: shard}, node_to_runner={node: RUNNER}
+        ),
+        hosts_by_node={},
+        ephemeral_port=1,
+        record=None if shape is None else PlacementRecord(shape=shape),
+    )
 
 
 def test_only_more_than_the_tolerance_is_a_shortage() -> None:
     need = need_of(CARD, Fraction(1)).total_bytes
-    assert shortage(layers(0, 8), memory(need)) is None
-    assert shortage(layers(0, 8), memory(need * 10 // 11 + 1)) is None
-    short = shortage(layers(0, 8), memory(need * 10 // 11 - 1024**2))
+    instance = holding()
+    assert shortage(instance, RUNNER, memory(need)) is None
+    assert shortage(instance, RUNNER, memory(need * 10 // 11 + 1)) is None
+    short = shortage(instance, RUNNER, memory(need * 10 // 11 - 1024**2))
     assert short is not None
     assert short.startswith("memory-guard: skulk/stand-in needs 0.")
     assert "usable are" in short
     # Never more than three quarters of the machine, whatever is free.
-    assert shortage(layers(0, 8), memory(GIB, total=need)) is not None
+    assert shortage(instance, RUNNER, memory(GIB, total=need)) is not None
+
+
+def test_planner_promises_and_guard_count_the_same_heads() -> None:
+    """What was planned with the model's own heads must not be refused for heads of 128."""
+    wide = holding({"head_dimension": 256 * 1024})
+    planned = need_of(CARD, Fraction(1), ModelShape(head_dimension=256 * 1024)).total_bytes
+    assert planned > 2 * need_of(CARD, Fraction(1)).total_bytes, "heads must matter here"
+    assert need_of_rank(wide, RUNNER).total_bytes == planned
+    state = State(instances={wide.instance_id: wide})
+    assert promised_bytes(state) == {NodeId("n"): planned}
+    assert shortage(wide, RUNNER, memory(planned)) is None
+    assert shortage(wide, RUNNER, memory(planned // 2)) is not None
+    assert shortage(holding(), RUNNER, memory(planned // 2)) is None
 
 
 @pytest.mark.parametrize(
