@@ -1,10 +1,15 @@
-"""Figures of looking: the verdict, the timeline endpoint, the event log, the idle screen."""
+"""Figures of looking: verdict, timeline endpoint, event log, idle screen, and what it costs."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import io
+import json
+import os
+import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from dataclasses import replace
@@ -18,11 +23,22 @@ from bench.figures import Figure
 RUNNERS, ENTRIES, NODES = 32, 128, 8
 APPENDS = 1_000_000
 SMALL_RING_MIB = 32
+DECODED = {"tiny": (100, 40), "SmolLM2": (50, 12)}
+"""Tokens of an answer, and rounds."""
+CLIENTS = (1, 8)
+DECODE_BOUNDS = {"recorded": 1.0, "traced": 5.0}
+"""Percent that a step may take longer than one that nobody observes."""
 
 
 def run() -> list[Figure]:
     """All figures of this family."""
-    return [_verdict(), asyncio.run(_timeline()), *_event_log(), asyncio.run(_idle_screen())]
+    return [
+        _verdict(),
+        asyncio.run(_timeline()),
+        *_event_log(),
+        asyncio.run(_idle_screen()),
+        *_decode_cost(),
+    ]
 
 
 def _timeline_document() -> dict[str, Any]:
@@ -143,3 +159,52 @@ async def _idle_screen() -> Figure:
         before = lines
     rate = len(sent.getvalue().encode()) / (seconds - 1) / 1024
     return Figure("idle screen", rate, 1, "less", "KB/s", "120×40, lines that changed")
+
+
+def _decode_cost() -> list[Figure]:
+    """What being observed takes from decoding: the median of paired rounds."""
+    from skulkd.store.tiny import make_tiny_model
+
+    figures = []
+    with tempfile.TemporaryDirectory() as place:
+        models = {"tiny": make_tiny_model(Path(place))}
+        demo = Path(sys.prefix) / "demo-models" / "skulk--SmolLM2-135M-Instruct"
+        if (demo / "card.toml").exists():
+            models["SmolLM2"] = demo
+        for name, directory in models.items():
+            tokens, rounds = DECODED[name]
+            for clients in CLIENTS:
+                taken = _observed(directory, tokens, rounds, clients)
+                figures += [
+                    _cost(f"{name}, {clients} at once: decoding {way}", way, taken, tokens)
+                    for way in DECODE_BOUNDS
+                ]
+    return figures
+
+
+Rounds = dict[str, list[tuple[float, float]]]
+
+
+def _observed(directory: Path, tokens: int, rounds: int, clients: int) -> Rounds:
+    """Rounds of one process that decodes with and without being observed."""
+    command = [sys.executable, "-m", "bench.observed_decode", str(directory)]
+    done = subprocess.run(
+        [*command, *map(str, (tokens, rounds, clients))],
+        env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    taken: Rounds = json.loads(done.stdout)
+    return taken
+
+
+def _cost(name: str, way: str, taken: Rounds, tokens: int) -> Figure:
+    pairs = list(zip(taken[way], taken["unobserved"], strict=True))
+    wall = statistics.median(one[0] / other[0] for one, other in pairs)
+    cpu = statistics.median(one[1] / other[1] for one, other in pairs)
+    step_ms = 1000 * statistics.median(other[0] for _, other in pairs)
+    return Figure(
+        name, 100 * (wall - 1), DECODE_BOUNDS[way], "less", "% more time",
+        f"{len(pairs)} pairs of {tokens} tokens, {step_ms:.2f} ms a step; "
+        f"CPU {100 * (cpu - 1):.2f} %",
+    )  # fmt: skip

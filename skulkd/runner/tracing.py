@@ -62,17 +62,20 @@ class Tracer:
         """A decoding step that several tasks shared; `began` is monotonic."""
         ids = list(task_ids)
         took = time.monotonic() - began
-        for task_id in ids:
-            session = self._sessions.get(task_id)
-            if session is None or session.steps >= MAX_STEPS:
-                continue
+        wanted = [one for one in map(self._sessions.get, ids) if one is not None]
+        wanted = [session for session in wanted if session.steps < MAX_STEPS]
+        if not wanted:
+            return
+        attrs: Attributes = {
+            "shared_span": True,
+            "batch_size": len(ids),
+            "participant_task_ids": [str(one) for one in ids],
+        }
+        # One event for all of them: it is the same, and every step pays for making it.
+        event = self._event("decode_step", "decode", took, attrs, "shared")
+        for session in wanted:
             session.steps += 1
-            attrs: Attributes = {
-                "shared_span": True,
-                "batch_size": len(ids),
-                "participant_task_ids": [str(one) for one in ids],
-            }
-            session.events.append(self._event("decode_step", "decode", took, attrs, "shared"))
+            session.events.append(event)
 
     def finish(self, task_id: TaskId, how: str, **attrs: str | int | float) -> None:
         """Send what was measured. `how` is finish, cancel, error or aborted."""
