@@ -1,8 +1,9 @@
 """What the flight recorder and tracing take from decoding, measured inside one process.
 
 `python -m bench.observed_decode DIR TOKENS ROUNDS CLIENTS` prints a JSON object: for each way of
-being observed the seconds per step of every round, on the wall and of CPU. One model and three engines take turns, so that a
-noisy moment hits all of them alike. The pipe is real, and somebody else reads it.
+being observed the seconds per step of every round, on the wall and of CPU. One model and three
+engines take turns, so that a noisy moment hits all of them alike. The pipe is real, and somebody
+else reads it.
 """
 
 from __future__ import annotations
@@ -59,9 +60,7 @@ class Bench:
         kind = NoRecorder if way == "unobserved" else PhaseRecorder
         recorder = kind(_context(loaded), self.outbox, snapshot)
         options = RunnerOptions(prefix_cache_bytes=0)
-        self.engine = Leader(
-            loaded, options, SoloGroup(), recorder, self.outbox.send, Faults({})
-        )
+        self.engine = Leader(loaded, options, SoloGroup(), recorder, self.outbox.send, Faults({}))
         self.engine.warm_up()
 
     def decode(self, turn: int, tokens: int, clients: int) -> tuple[float, float]:
@@ -113,7 +112,9 @@ def _context(loaded: LoadedModel) -> RunnerDiagnosticContext:
     )
 
 
-def measure(directory: Path, tokens: int, rounds: int, clients: int) -> dict[str, list[tuple[float, float]]]:
+def measure(
+    directory: Path, tokens: int, rounds: int, clients: int
+) -> dict[str, list[tuple[float, float]]]:
     card = card_from_toml((directory / "card.toml").read_text(), "card.toml")
     loaded = load(
         directory,

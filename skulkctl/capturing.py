@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,7 +15,8 @@ from skulkctl.tui.feed import PATH as TIMELINE_PATH
 from skulkctl.units import time_text
 from skulkctl.verdict import judge
 from skulkctl.verdict.ranks import Group, Rank
-from skulkctl.views.read import Document, mapping, sequence, text
+from skulkctl.views.read import mapping, text
+from skulkd.wire.bundles import evidence, file_name, pretty_json
 
 if TYPE_CHECKING:
     from skulkctl.contexts import Target
@@ -51,9 +51,9 @@ def capture_ranks(
     client = Client(target, sample_s + MARGIN_S)
     timeline = client.get(TIMELINE_PATH)
     names = {rank.node_id: rank.node for rank in group.ranks}
-    members: dict[str, bytes] = {TIMELINE: _pretty({"timeline": timeline, "names": names})}
+    members: dict[str, bytes] = {TIMELINE: pretty_json({"timeline": timeline, "names": names})}
     verdict = judge(mapping(timeline), names=names).document()
-    members["verdict.json"] = _pretty(verdict)
+    members["verdict.json"] = pretty_json(verdict)
     failed: dict[str, str] = {}
     for rank in ranks:
         asked = {"runnerId": rank.runner_id, "sampleDurationSeconds": sample_s}
@@ -66,11 +66,11 @@ def capture_ranks(
         except CliError as error:
             failed[str(rank)] = "; ".join([error.what, *error.why])
             continue
-        members |= _of_rank(f"rank{rank.rank}-{rank.node}", mapping(answer))
+        members |= evidence(mapping(answer), f"rank{rank.rank}-{rank.node}/")
     if len(failed) == len(ranks):
         raise CliError("nothing could be captured", *failed.values())
     now = datetime.now(UTC)
-    path = file or directory / f"skulk-capture-{group.short}-{now:%Y%m%dT%H%M%SZ}.tar.zst"
+    path = file or directory / file_name(group.short, f"{now:%Y%m%dT%H%M%SZ}")
     about = {
         "at": time_text(now),
         "instanceId": group.instance_id,
@@ -80,28 +80,6 @@ def capture_ranks(
     }
     write_bundle(path, members, about)
     return Bundle(path, failed)
-
-
-def _of_rank(place: str, answer: Document) -> dict[str, bytes]:
-    """One rank's part of the bundle: the answer in pieces that a person can open."""
-    members = {
-        f"{place}/diagnostics.json": _pretty(answer.get("nodeDiagnostics")),
-        f"{place}/recorder.json": _pretty(answer.get("flightRecorder")),
-        f"{place}/runner.json": _pretty(answer.get("runner")),
-        f"{place}/warnings.json": _pretty(answer.get("warnings")),
-    }
-    for sample in sequence(answer, "processSamples"):
-        name = (text(sample, "name") or "sample").replace("/", "_")
-        body = text(sample, "stdout") or ""
-        wrong = text(sample, "error") or text(sample, "stderr")
-        if wrong:
-            body += f"\n# {wrong}\n"
-        members[f"{place}/{name}.txt"] = body.encode()
-    return members
-
-
-def _pretty(document: object) -> bytes:
-    return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode()
 
 
 def cancel_everywhere(client: Client, group: Group, task_id: str) -> str:

@@ -99,6 +99,9 @@ def _operation(route: Route, schemas: _Schemas) -> Schema:
 
 def _responses(route: Route, schemas: _Schemas) -> Schema:
     responses = {"200": _response(200, schemas.of(route.answer), route.content_type)}
+    for kind in route.files:
+        file = {"schema": {"type": "string", "format": "binary"}}
+        responses["200"]["content"][kind] = file
     for status, kind in route.other_answers:
         responses[str(status)] = _response(status, schemas.of(kind))
     refusals = route.errors if route.open_to_all else (*route.errors, *_EVERY_ROUTE)

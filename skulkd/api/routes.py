@@ -37,6 +37,8 @@ class Route:
     errors: tuple[int, ...] = ()
     other_answers: tuple[tuple[int, Any], ...] = ()
     content_type: str = JSON_TYPE
+    files: tuple[str, ...] = ()
+    """Media types of files that whoever asks with `Accept` gets instead."""
     open_to_all: bool = False
 
 

@@ -66,7 +66,7 @@ async def test_a_stuck_process_is_sampled_and_secrets_are_hidden(
             body = await answer.json()
     assert SECRET not in text and "abcdefghijk" not in text
     samples = {one["name"]: one for one in body["processSamples"]}
-    assert set(samples) == {"py-spy", "py-spy-later", "proc", "log"}
+    assert set(samples) == {"py-spy", "py-spy-later", "proc", "log", "daemon-log"}
     assert "State:" in samples["proc"]["stdout"] and "wchan=" in samples["proc"]["stdout"]
     assert samples["log"]["stdout"].startswith("hello\n")
     # Where py-spy is not installed, or may not look, the sample says so.
