@@ -8,7 +8,6 @@ first can have: the others take any free one and say so.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import ipaddress
 import json
 import logging
@@ -25,10 +24,11 @@ from skulkd.api.services import Identity
 from skulkd.cluster.cluster import Changes, Cluster, Self
 from skulkd.cluster.disk import RecordFile
 from skulkd.cluster.fabric import FabricError, FabricPlan, TlsFiles
+from skulkd.cluster.refused import BadCertificate, check_files
 from skulkd.cluster.ruling import Replan, Rules
 from skulkd.cluster.telemetry import Telemetry
-from skulkd.node_start import EXIT_PORT_TAKEN, Start, StartError
-from skulkd.peers import PeerError
+from skulkd.node_redial import ROSTER, Redial, tell_refusal
+from skulkd.node_start import EXIT_BAD_SETTINGS, EXIT_PORT_TAKEN, Start, StartError
 from skulkd.settings.paths import expand_home
 from skulkd.wire.config import SkulkConfig, parse_listen
 from skulkd.wire.ids import NodeId
@@ -38,16 +38,13 @@ FABRIC_PORT = 52416
 ATTEMPTS = 5
 REFUSED_AFTER_S = 5.0
 LOOK_S = 1.0
-REDIAL_LIMIT = 64  # about an hour
-FIRST_REDIAL_S = 1.0
-ROSTER = "cluster.roster"
 DEFAULT_NAMESPACE = "skulk"
 
 log = logging.getLogger(__name__)
 
 
 def fabric_plan(start: Start, node_id: NodeId) -> FabricPlan:
-    """Raises StartError when the port that was asked for is taken."""
+    """Raises StartError when the port is taken that was asked for, or a certificate is bad."""
     settings = start.settings
     config = settings.started.config
     address = _address(start)
@@ -107,7 +104,7 @@ async def run_cluster(cluster: Cluster, start: Start) -> None:
         while not ticking.done():
             await asyncio.sleep(LOOK_S)
             if not told and time.monotonic() - opened >= REFUSED_AFTER_S:
-                told = await _tell_refusal(cluster, secret_origin)
+                told = await tell_refusal(cluster, secret_origin)
             await redial.look()
         await ticking
     finally:
@@ -132,69 +129,6 @@ async def _open(cluster: Cluster, *, fixed: bool) -> None:
     raise FabricError("no free port was found for the fabric")
 
 
-async def _tell_refusal(cluster: Cluster, secret_origin: str) -> bool:
-    """Say once why nobody lets this node in; True when there is nothing more to say."""
-    if cluster.greetings or cluster.fabric.linked():
-        return True
-    for peer in cluster.fabric.plan.peers:
-        if await _answers(peer):
-            log.warning(
-                "%s does not let this node in: its cluster secret or namespace is another one"
-                " (this node's secret is from %s)",
-                peer,
-                secret_origin,
-            )
-            return True
-    return False
-
-
-class Redial:
-    """Calls nodes that were lost without a good-bye: the network may be whole again."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-        self._tries: dict[NodeId, tuple[int, float]] = {}
-        self._lacked = False
-
-    async def look(self) -> None:
-        await self._compare()
-        now = time.monotonic()
-        for node in self._tries.keys() - self._cluster.gone.keys():
-            del self._tries[node]
-        for node, addresses in list(self._cluster.gone.items()):
-            tries, due = self._tries.get(node, (0, now + FIRST_REDIAL_S))
-            self._tries[node] = (tries, due)
-            if now < due:
-                continue
-            if tries >= REDIAL_LIMIT or self._cluster.is_met(addresses):
-                self._cluster.gone.pop(node, None)
-                continue
-            # Quickly at first: a link that was lost by chance is usually there with the next call.
-            pause_s = min(60.0, 2.0 * 2 ** max(0, tries - 3))
-            self._tries[node] = (tries + 1, now + pause_s)
-            answering = [one for one in addresses if await _answers(one)]
-            if answering:
-                await asyncio.to_thread(self._cluster.fabric.introduce, answering)
-
-    async def _compare(self) -> None:
-        """A master that sees more nodes than this one knows where they are.
-
-        Gossip may lose a link when two nodes dial each other at the same moment.
-        """
-        cluster = self._cluster
-        lacked, self._lacked = self._lacked, cluster.lacks_members()
-        master = cluster.master()
-        if not (lacked and self._lacked) or master is None:
-            return
-        try:
-            answer = await cluster.peers.ask(master, ROSTER, b"{}", deadline_s=2.0)
-        except PeerError as error:
-            log.debug("no roster: %s", error)
-            return
-        for node, addresses in json.loads(answer).items():
-            cluster.missing(NodeId(node), addresses)
-
-
 def serve_roster(cluster: Cluster) -> None:
     """Tell others where the nodes are that this one sees."""
 
@@ -204,17 +138,6 @@ def serve_roster(cluster: Cluster) -> None:
         ).encode()
 
     cluster.peers.serve(ROSTER, answer)
-
-
-async def _answers(address: str) -> bool:
-    """Whether something accepts connections there."""
-    host, port = parse_listen(address)
-    with contextlib.suppress(OSError, TimeoutError):
-        async with asyncio.timeout(1.0):
-            _, writer = await asyncio.open_connection(host, port)
-        writer.close()
-        return True
-    return False
 
 
 def fabric_addresses(listen: str, network: NodeNetworkInfo | None) -> list[str]:
@@ -291,4 +214,9 @@ def _tls(config: SkulkConfig, start: Start) -> TlsFiles | None:
         return None
     environ = start.settings.sources.environ
     expand: Callable[[str], Path] = lambda text: expand_home(text, environ)  # noqa: E731
-    return TlsFiles(expand(tls.certificate), expand(tls.key), expand(tls.authority))
+    files = TlsFiles(expand(tls.certificate), expand(tls.key), expand(tls.authority))
+    try:
+        check_files(files)
+    except BadCertificate as error:
+        raise StartError(EXIT_BAD_SETTINGS, [str(error)]) from error
+    return files

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
-from skulkd.cluster.fabric import Fabric, FabricError, FabricPlan, TlsFiles
+from skulkd.cluster.fabric import Fabric, FabricError, FabricPlan
 from skulkd.cluster.fabric_peers import FabricPeers
 from skulkd.cluster.frames import decode
 from skulkd.peers import Peer
@@ -119,7 +119,3 @@ async def fabrics(home: Path, *names: str, **plan: object) -> AsyncIterator[list
         for node in nodes:
             await node.peers.stop()
             await asyncio.to_thread(node.fabric.close)
-
-
-def tls_files(home: Path, name: str) -> TlsFiles:
-    return TlsFiles(home / f"{name}.pem", home / f"{name}.key", home / "ca.pem")

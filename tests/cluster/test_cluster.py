@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -17,8 +16,8 @@ from skulkd.cluster.telemetry import Readings
 from skulkd.peers import PeerRefused
 from skulkd.wire.events import InstanceCreated, TaskCreated, TestEvent, TracingStateChanged
 from skulkd.wire.tasks import InputMessage
+from tests.cluster.certificates import make_certificates, tls_files
 from tests.cluster.clusters import Member, agree, clusters, until
-from tests.cluster.fabrics import tls_files
 from tests.daemon.builders import NOON, a_disk, a_task, an_instance
 
 
@@ -169,28 +168,6 @@ async def test_figures_tell_members_master_journal_and_traffic(tmp_path: Path) -
         assert "skulk_journal_events_total 1.0" in figures["b"]
         assert 'skulk_fabric_bytes_total{way="in"}' in figures["b"]
         assert 'skulk_fabric_failed_total{plane="one"} 0.0' in figures["b"]
-
-
-def make_certificates(home: Path, *names: str) -> None:
-    """An authority and a certificate for each name, as an operator would make them."""
-
-    def openssl(*arguments: str) -> None:
-        subprocess.run(["openssl", *arguments], cwd=home, check=True, capture_output=True)
-
-    try:
-        openssl("version")
-    except OSError:
-        pytest.skip("needs openssl to make certificates")
-    curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    openssl("req", "-x509", *curve, "-keyout", "ca.key", "-out", "ca.pem",
-            "-subj", "/CN=tests", "-days", "2")  # fmt: skip
-    (home / "ext").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
-    for name in names:
-        openssl("req", *curve, "-keyout", f"{name}.key", "-out", f"{name}.csr",
-                "-subj", f"/CN={name}")  # fmt: skip
-        signing = ["-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2"]
-        files = ["-in", f"{name}.csr", "-out", f"{name}.pem", "-extfile", "ext"]
-        openssl("x509", "-req", *signing, *files)
 
 
 async def test_links_can_be_encrypted_with_certificates_of_one_authority(tmp_path: Path) -> None:

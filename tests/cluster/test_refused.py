@@ -1,0 +1,59 @@
+"""Why a node is not let in: whose certificate, whose secret, or a file that cannot be used."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from skulkd.cluster.fabric import TlsFiles
+from skulkd.cluster.refused import BadCertificate, answers, check_files, why_refused
+from tests.cluster.certificates import make_certificates, tls_files
+from tests.cluster.fabrics import fabrics, free_port
+
+SECRET_FROM = "skulk.yaml:1"
+
+
+async def test_the_reason_names_the_certificate_or_the_secret(tmp_path: Path) -> None:
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    make_certificates(ours, "a", "b")
+    make_certificates(theirs, "x")
+    mixed = replace(tls_files(theirs, "x"), authority=ours / "ca.pem")
+    cases: dict[str, TlsFiles | None] = {
+        "encrypted and it wants a certificate": None,
+        "its certificate is not of this node's authority": tls_files(theirs, "x"),
+        "it does not accept this node's certificate": mixed,
+        "its cluster secret or namespace is another one": tls_files(ours, "b"),
+    }
+    async with fabrics(tmp_path, "a", tls=tls_files(ours, "a")) as (a,):
+        assert await answers(a.address)
+        for reason, tls in cases.items():
+            assert reason in await why_refused(a.address, tls, SECRET_FROM), reason
+    assert not await answers(f"127.0.0.1:{free_port()}")
+
+
+async def test_a_node_without_tls_is_told_apart_from_another_secret(tmp_path: Path) -> None:
+    make_certificates(tmp_path, "b")
+    async with fabrics(tmp_path, "a") as (a,):
+        told = await why_refused(a.address, tls_files(tmp_path, "b"), SECRET_FROM)
+        assert "its links are not encrypted" in told
+        told = await why_refused(a.address, None, SECRET_FROM)
+        assert f"secret or namespace is another one (this node's secret is from {SECRET_FROM})" in (
+            told
+        )
+
+
+def test_a_file_that_cannot_be_used_is_named_with_its_key(tmp_path: Path) -> None:
+    make_certificates(tmp_path, "a", "b")
+    good = tls_files(tmp_path, "a")
+    check_files(good)
+    (tmp_path / "text").write_text("hello")
+    bad = {
+        "cluster.tls.key: .*nowhere.* No such file": replace(good, key=tmp_path / "nowhere"),
+        "cluster.tls.authority: .*text is no PEM": replace(good, authority=tmp_path / "text"),
+        "cluster.tls.certificate: .* no pair": replace(good, key=tmp_path / "b.key"),
+    }
+    for message, files in bad.items():
+        with pytest.raises(BadCertificate, match=message):
+            check_files(files)
