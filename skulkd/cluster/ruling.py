@@ -218,7 +218,9 @@ class Ruling:
     def tick(self) -> None:
         core = self._core
         for member in list(core.roster.members.values()):
-            if not member.silent and core.now - member.heard_at > self._rules.silent_s:
+            # Followers tell only their master, so this one has not heard them before it led.
+            quiet_s = core.now - max(member.heard_at, self._began)
+            if not member.silent and quiet_s > self._rules.silent_s:
                 member.silent = True
                 text = f"{member.name} ({member.node_id}) gives no sign of life"
                 core.out.put(Said("warning", text))

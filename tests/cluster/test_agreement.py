@@ -212,6 +212,20 @@ def test_a_link_that_is_missing_does_not_make_two_clusters() -> None:
     assert sim.masters() == before
 
 
+def test_a_new_master_does_not_take_those_for_silent_who_did_not_tell_it() -> None:
+    """Followers tell only their master that they live, for as long as it leads them."""
+    sim = three()
+    old = sim.masters()[0]
+    cut_off, third = (node for node in sim.nodes if node != old)
+    sim.append(old, created("i1", third))
+    sim.run(sim.rules.silent_s + 5)
+    sim.cut_link(old, cut_off)
+    sim.run(2)
+    assert cut_off in sim.masters()
+    assert sim.nodes[cut_off].lost == [old]
+    assert list(sim.nodes[cut_off].core.ledger.state.instances) == ["i1"]
+
+
 def test_what_cannot_be_kept_is_named() -> None:
     sim = three()
     sim.cut("c")
