@@ -110,6 +110,7 @@ def build_rooms(start: Start, node_id: NodeId) -> Rooms:
     around = Around(
         library, sources.paths.log_file.parent, peers, StagedFiles(store.staging),
         environ=sources.environ, on_trace=observe.traces.took,
+        homeless=lambda: tuple(cluster.core.ledger.waiting),
     )  # fmt: skip
     worker = _worker(start, node_id, journal, replica, around)
     journal.on_change(worker.notify)

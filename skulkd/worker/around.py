@@ -1,13 +1,14 @@
 """What a worker uses of its node: files, memory, other nodes, and how processes are started."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from skulkd.machine.memory import OVERRIDE, MemoryReader
 from skulkd.peers import Peers
 from skulkd.runner.protocol import TaskTrace
+from skulkd.wire.ids import InstanceId
 from skulkd.wire.machine import MemoryUsage
 from skulkd.worker.model_files import Library, ModelFiles
 from skulkd.worker.process import Spawn
@@ -30,6 +31,8 @@ class Around:
     environ: Mapping[str, str] | None = None
     on_trace: Callable[[TaskTrace], None] = lambda _: None
     """Takes what a rank measured of a traced task."""
+    homeless: Callable[[], Collection[InstanceId]] = tuple
+    """Instances that lost a node and wait for another place."""
 
 
 def memory_reader(environ: Mapping[str, str] = os.environ) -> Callable[[], MemoryUsage]:

@@ -61,7 +61,13 @@ from skulkd.worker.refusals import (
 )
 from skulkd.worker.slot import Slot
 from skulkd.worker.supervisor import Duty, Supervisor
-from skulkd.worker.task_stream import INSTANCE_DELETED, NODE_STOPPING, TaskEnded, TaskStream
+from skulkd.worker.task_stream import (
+    INSTANCE_DELETED,
+    INSTANCE_LOST,
+    NODE_STOPPING,
+    TaskEnded,
+    TaskStream,
+)
 
 _log = logging.getLogger(__name__)
 _LONGEST_PAUSE_S = 1.0
@@ -70,6 +76,7 @@ _BREATH_S = 0.01
 _LAST_STEPS_S = 10.0
 _SAY_AGAIN_S = 5.0
 _DELETED = TaskEnded("Cancelled", INSTANCE_DELETED, "cancelled because the instance was deleted")
+_MOVED = TaskEnded("Failed", INSTANCE_LOST, "the instance was moved to other nodes; ask again")
 _STOPPED = TaskEnded("Failed", NODE_STOPPING, "the node stopped before it finished; ask again")
 
 
@@ -101,6 +108,7 @@ class Worker:
             environ,
         )
         self._on_trace = around.on_trace
+        self._homeless = around.homeless
         self._slots: dict[RunnerId, Slot] = {}
         self._jobs: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
@@ -357,9 +365,11 @@ class Worker:
             _log.debug("runner %s was not asked: %s", slot.runner_id, refusal)
 
     async def _retire(self, slot: Slot) -> None:
-        """The instance is gone."""
+        """The instance is gone, or at least not here any more: clusters that met keep one copy."""
         lost = None if self._groups is None else self._groups.last_words(slot)
-        await self._stop_slot(slot, self._options.stop, lost or _DELETED)
+        kept = {*self._state().instances, *self._homeless()}
+        ended = _MOVED if slot.instance.instance_id in kept else _DELETED
+        await self._stop_slot(slot, self._options.stop, lost or ended)
         self._slots.pop(slot.runner_id, None)
 
     async def _stop_slot(self, slot: Slot, steps: StopSteps, leaving: TaskEnded) -> None:

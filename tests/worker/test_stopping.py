@@ -10,12 +10,14 @@ from pathlib import Path
 import psutil
 import pytest
 
+from skulkd.wire.ids import NodeId
 from skulkd.wire.runners import RunnerReady
 from skulkd.worker.options import LogLimits
 from skulkd.worker.process import Launch
 from skulkd.worker.refusals import NoSuchInstance
 from tests.worker.rig import (
     QUICK,
+    an_instance,
     eventually,
     first_text,
     is_running,
@@ -51,6 +53,22 @@ async def test_deleting_an_instance_ends_its_process_one_way_or_another(
         assert not is_running(pid)
         assert log_text(tmp_path).splitlines()[-1] == last_words
         assert "does not end" not in caplog.text
+
+
+async def test_an_instance_that_is_elsewhere_now_can_be_asked_again(tmp_path: Path) -> None:
+    """Clusters that met have kept the other copy; who asked this one is not told "deleted"."""
+    async with running(tmp_path, stand_in(), QUICK) as rig:
+        instance_id = await ready(rig)
+        stream = await rig.ask(instance_id, "hang")
+        await first_text(stream)
+        copy = an_instance(node_id=NodeId("node-elsewhere"))
+        kept = copy.model_copy(update={"instance_id": instance_id})
+        state = rig.replica.state.model_copy(update={"instances": {instance_id: kept}})
+        rig.replica.replace(state)
+        rig.worker.notify()
+        _, ended = await read_all(stream)
+        assert ended.error_type == "instance_lost"
+        assert ended.retryable
 
 
 async def test_stopping_the_worker_leaves_no_process(tmp_path: Path) -> None:
