@@ -22,7 +22,7 @@ from skulkd.api.app import build_app
 from skulkd.api.auth import is_loopback
 from skulkd.api.background import BackgroundTasks
 from skulkd.api.lifecycle import Lifecycle
-from skulkd.api.listen import Address
+from skulkd.api.listen import BACKLOG, Address, stop_listening
 from skulkd.api.metrics import Metrics
 from skulkd.api.protocol import protocol_factory
 from skulkd.log import hide_values, start_logging
@@ -99,7 +99,9 @@ class Node:
         await runner.setup()
         loop = asyncio.get_running_loop()
         factory = protocol_factory(runner)
-        servers = [await loop.create_server(factory, sock=sock) for sock in sockets]
+        servers = [
+            await loop.create_server(factory, sock=sock, backlog=BACKLOG) for sock in sockets
+        ]
         lifecycle.mark_ready("listener")
         background = BackgroundTasks(lifecycle)
         first = self._start_background(background, lifecycle, services.metrics)
@@ -175,8 +177,7 @@ class Node:
     ) -> None:
         pace = RESTART if lifecycle.restart_pending and not self._signalled else STOP
         await asyncio.sleep(pace.answer_s)
-        for server in servers:
-            server.close()
+        await stop_listening(servers)
         failed = await lifecycle.drain(pace.grace_s, pace.abort_s)
         if failed:
             log.warning("%d requests were not finished and got a 503", failed)

@@ -39,7 +39,7 @@ from skulkd.api import (
 )
 from skulkd.api.bodies import parse_body, parse_query, read_body
 from skulkd.api.middleware import make_entry
-from skulkd.api.protocol import ENTRY
+from skulkd.api.protocol import ENTRY, UNHEARD
 from skulkd.api.reference import REFERENCE, Reference
 from skulkd.api.routes import Route, RouteTable
 from skulkd.api.services import SERVICES, Services, services
@@ -97,6 +97,7 @@ def build_app(node: Services, families: Iterable[RouteTable] = FAMILIES) -> web.
         )
         if "{" not in route.path:
             literals[route.method, route.path] = bound
+    app[UNHEARD] = node.lifecycle.unheard
     app[ENTRY] = make_entry(node.access, node.lifecycle, node.metrics, literals)
     return app
 

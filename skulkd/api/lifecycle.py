@@ -6,8 +6,13 @@ The one place that readiness, shutdown and restart are decided; starts nothing i
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterable
 from typing import Any
+
+HEAR_S = 0.5
+"""A connection that says nothing for so long will not be missed."""
+_LOOK_S = 0.01
 
 
 class Lifecycle:
@@ -16,6 +21,9 @@ class Lifecycle:
     def __init__(self, parts: Iterable[str]) -> None:
         self._waiting_for: dict[str, str] = dict.fromkeys(parts, "not ready yet")
         self.open_requests: set[asyncio.Task[Any]] = set()
+        self.unheard: set[object] = set()
+        """Connections that were accepted and have not asked anything yet."""
+        self.hear_s = HEAR_S
         self.stopping = False
         self.failing_requests = False
         self.restart_pending = False
@@ -49,6 +57,7 @@ class Lifecycle:
     async def drain(self, grace_s: float, abort_s: float) -> int:
         """Let open requests finish; after the grace fail the rest. The number that was failed."""
         self.stopping = True
+        await self._hear_all(min(grace_s, self.hear_s))
         if self.open_requests:
             await asyncio.wait(set(self.open_requests), timeout=grace_s)
         late = set(self.open_requests)
@@ -58,3 +67,9 @@ class Lifecycle:
         if late:
             await asyncio.wait(late, timeout=abort_s)
         return len(late)
+
+    async def _hear_all(self, patience_s: float) -> None:
+        """Who has just connected is about to ask, and is owed an answer like everybody else."""
+        ends = time.monotonic() + patience_s
+        while self.unheard and time.monotonic() < ends:  # noqa: ASYNC110 - once in a life
+            await asyncio.sleep(_LOOK_S)

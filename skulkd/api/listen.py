@@ -5,9 +5,12 @@ Knows addresses and sockets; nothing of HTTP.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
+import select
 import socket
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import psutil
@@ -15,6 +18,9 @@ import psutil
 from skulkd.machine.redact import redact_command
 
 BACKLOG = 512
+_TURNS = 100
+# The loop sees a client in one turn, accepts it in the next and serves it in the one after that.
+_QUIET_TURNS = 4
 _ABSENT = {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}
 
 
@@ -62,6 +68,20 @@ def open_sockets(address: Address) -> list[socket.socket]:
             raise PortTaken(_taken_message(address)) from error
         raise ListenError(f"cannot listen on {address}: {error.strerror or error}") from error
     return sockets
+
+
+async def stop_listening(servers: Iterable[asyncio.Server]) -> None:
+    """Close, but not on clients that are connected already and wait to be accepted."""
+    servers = list(servers)
+    listening = [sock.fileno() for server in servers for sock in server.sockets]
+    quiet = 0
+    for _ in range(_TURNS):
+        await asyncio.sleep(0)
+        quiet = 0 if select.select(listening, [], [], 0)[0] else quiet + 1
+        if quiet == _QUIET_TURNS:
+            break
+    for server in servers:
+        server.close()
 
 
 def holder_of(port: int) -> str | None:

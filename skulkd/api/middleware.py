@@ -42,7 +42,7 @@ def make_entry(
     prefix = secrets.token_hex(4)
     numbers = itertools.count(1)
     guard = _Guard(access, lifecycle)
-    open_requests = lifecycle.open_requests
+    open_requests, unheard = lifecycle.open_requests, lifecycle.unheard
     has_cors = bool(access.policy.cors_origins)
     is_verbose = log.isEnabledFor(logging.DEBUG)
     count = metrics.count
@@ -58,6 +58,7 @@ def make_entry(
             routed = False
             task = _current_task()
             open_requests.add(task)
+            unheard.discard(base.protocol)
             try:
                 response: web.StreamResponse | None = guard.before(request)
                 if response is None:

@@ -23,6 +23,8 @@ RequestHandler = Callable[[BaseRequest], Awaitable[web.StreamResponse]]
 Entry = Callable[[RequestHandler], RequestHandler]
 
 ENTRY: web.AppKey[Entry] = web.AppKey("entry", Callable)  # type: ignore[arg-type]  # only a label
+UNHEARD: web.AppKey[set[object]] = web.AppKey("unheard", set)
+"""Connections that have not asked anything yet."""
 
 log = logging.getLogger(__name__)
 
@@ -40,8 +42,13 @@ class ApiProtocol(web.RequestHandler):
         super().__init__(server, **options)
         self.when_gone: set[Callable[[], object]] = set()
 
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self.app[UNHEARD].add(self)
+
     def connection_lost(self, exc: BaseException | None) -> None:
         super().connection_lost(exc)
+        self.app[UNHEARD].discard(self)
         for tell in tuple(self.when_gone):
             tell()
 

@@ -17,6 +17,7 @@ from aiohttp import web
 
 from skulkd.api.background import BackgroundTasks
 from skulkd.api.lifecycle import Lifecycle
+from skulkd.api.listen import stop_listening
 from skulkd.api.routes import RouteTable
 from skulkd.api.streams import open_stream, send, write_deadline
 from tests.api.in_process import serving, some_services
@@ -86,6 +87,47 @@ async def test_a_daemon_not_ready_yet_says_what_it_waits_for(tmp_path: Path) -> 
             assert "readings: not ready yet" in (await answer.json())["error"]["message"]
         async with client.get(f"{url}/healthz") as answer:
             assert answer.status == 200
+
+
+async def test_a_stop_waits_for_the_question_of_a_client_that_is_connected(tmp_path: Path) -> None:
+    node = some_services(tmp_path)
+    lifecycle = node.lifecycle
+    lifecycle.hear_s = 120
+    async with serving(node) as url, asyncio.timeout(120):
+        host, port = url.removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        while not lifecycle.unheard:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        stopping = asyncio.create_task(lifecycle.drain(120, 120))
+        await asyncio.sleep(0.1)
+        assert not stopping.done()
+        writer.write(b"GET /state HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert b" 503 " in await reader.readline()
+        assert await stopping == 0
+        writer.close()
+
+
+async def test_clients_that_wait_to_be_accepted_are_not_turned_away() -> None:
+    taken = 0
+
+    class Take(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            nonlocal taken
+            taken += 1
+            transport.close()
+
+    server = await asyncio.get_running_loop().create_server(Take, "127.0.0.1", 0)
+    where = server.sockets[0].getsockname()
+    # The kernel connects them; this loop has not run since.
+    clients = [socket.create_connection(where) for _ in range(20)]
+    await stop_listening([server])
+    async with asyncio.timeout(60):
+        while taken < len(clients):  # noqa: ASYNC110
+            await asyncio.sleep(0)
+    for client in clients:
+        client.close()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(where)
 
 
 async def test_a_client_that_does_not_read_its_stream_is_dropped(tmp_path: Path) -> None:
