@@ -51,8 +51,9 @@ format: $(VENV)/dev.stamp ## let ruff format and fix what it can
 bench: $(VENV)/dev.stamp ## measure the figures of docs/performance.md
 	$(BIN)/python -m bench
 
-soak: $(VENV)/dev.stamp ## long runs with kills and restarts, not part of CI
-	$(BIN)/python -m pytest -m slow
+# About an hour. SKULK_SOAK_SECONDS and SKULK_BUSY_SECONDS shorten it, SKULK_SOAK_SEED repeats a run.
+soak: $(VENV)/dev.stamp ## long runs with kills, freezes and cuts, not part of CI
+	$(BIN)/python -m pytest -m slow --log-cli-level=INFO
 
 docs: $(VENV)/dev.stamp ## write man pages, completions and the command reference anew
 	$(BIN)/python scripts/gen_docs.py

@@ -18,6 +18,7 @@ from tests.daemon_process import wait_until
 ENDLESS = 3900
 _END_OF_ANSWER = "2"
 _SILENCE_S = 120.0
+_PIECE_BYTES = 65_536
 
 
 def question(max_tokens: int = 16, **extra: Any) -> dict[str, Any]:
@@ -34,7 +35,10 @@ def question(max_tokens: int = 16, **extra: Any) -> dict[str, Any]:
 
 @dataclass
 class Answer:
-    """Lines of a stream with the moments of their arrival; the thread ends with the stream."""
+    """Lines of a stream with the moments of their arrival; the thread ends with the stream.
+
+    A body with `stream` False is for an answer that comes whole.
+    """
 
     node: LiveNode
     body: dict[str, Any]
@@ -42,6 +46,8 @@ class Answer:
     """Of the start that is asked; a restart of the node may change it."""
     lines: list[tuple[float, str]] = field(default_factory=list)
     status: int | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+    """Names in lower case."""
     broken: str | None = None
     """How the connection ended, when that was not a proper end."""
     ended_at: float | None = None
@@ -82,6 +88,13 @@ class Answer:
     @property
     def done(self) -> bool:
         return self._thread is not None and not self._thread.is_alive()
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether everything came, streamed or whole."""
+        if self.broken is not None or self.status != 200 or self.error is not None:
+            return False
+        return self.finished or self.body.get("stream") is False
 
     @property
     def finished(self) -> bool:
@@ -127,15 +140,26 @@ class Answer:
             connection.request(
                 "POST",
                 "/v1/chat/completions",
-                json.dumps({**self.body, "stream": True}),
+                json.dumps({"stream": True, **self.body}),
                 {"Content-Type": "application/json"},
             )
             response = connection.getresponse()
             self.status = response.status
-            for line in response:
-                self.lines.append((time.monotonic(), line.decode().rstrip("\n")))
+            self.headers = {key.lower(): value for key, value in response.getheaders()}
+            self._read_lines(response)
         finally:
             connection.close()
+
+    def _read_lines(self, response: http.client.HTTPResponse) -> None:
+        """Raises IncompleteRead when the end is missing; iterating would take that for an end."""
+        rest = b""
+        while piece := response.read1(_PIECE_BYTES):
+            *whole, rest = (rest + piece).split(b"\n")
+            self.lines += [(time.monotonic(), line.decode()) for line in whole]
+        if rest:
+            self.lines.append((time.monotonic(), rest.decode()))
+        if response.length:
+            raise http.client.IncompleteRead(rest, response.length)
 
 
 def stream(node: LiveNode, max_tokens: int = ENDLESS, **extra: Any) -> Answer:

@@ -46,6 +46,8 @@ class LiveNode:
     environ: Mapping[str, str] = field(default_factory=dict)
     process: DaemonProcess | None = None
     starts: int = 0
+    earlier: list[str] = field(default_factory=list)
+    """What the daemons of earlier starts have said."""
 
     @property
     def daemon(self) -> DaemonProcess:
@@ -55,6 +57,10 @@ class LiveNode:
     @property
     def alive(self) -> bool:
         return self.process is not None and self.process.process.poll() is None
+
+    def said(self) -> list[str]:
+        """Everything, of all starts."""
+        return [*self.earlier, *(self.process.stderr if self.process is not None else ())]
 
     @property
     def node_id(self) -> str:
@@ -70,6 +76,7 @@ class LiveNode:
         """Begin to start; `wait_ready` waits for it."""
         if self.process is not None:
             self.process.kill()  # what was left of the last start
+            self.earlier += self.process.stderr
         peers = [word for peer in self.peers for word in ("--peer", peer)]
         listen = "127.0.0.1:0" if self.machine is None else "0.0.0.0:52415"
         self.process = spawn_daemon(

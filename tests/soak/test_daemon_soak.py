@@ -1,6 +1,6 @@
 """Minutes of a daemon that is written to, killed, stopped and restarted at random.
 
-`make soak` runs it; SOAK_SECONDS sets how long (300 by default), SOAK_SEED repeats a run.
+`make soak` runs it; SKULK_SOAK_SECONDS sets how long (300 by default), SKULK_SOAK_SEED repeats it.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from skulkd.settings.load import check_config_text
 from tests.conftest import StartDaemon
 from tests.daemon_process import DaemonProcess, wait_until
 
-SOAK_S = float(os.environ.get("SOAK_SECONDS", "300"))
-SEED = int(os.environ.get("SOAK_SEED", str(time.time_ns())))
+SOAK_S = float(os.environ.get("SKULK_SOAK_SECONDS", "300"))
+SEED = int(os.environ.get("SKULK_SOAK_SEED", str(time.time_ns())))
 
 
 def _put(daemon: DaemonProcess, days: int) -> bool:
