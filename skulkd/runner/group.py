@@ -10,6 +10,8 @@ from typing import Any, Literal, Protocol
 
 import mlx.core as mx
 
+from skulkd.runner.neighbours import PORT as BELL
+from skulkd.runner.neighbours import Bell, check_links
 from skulkd.runner.orders import Order, to_json
 from skulkd.runner.protocol import Configure
 from skulkd.runner.rendezvous import Channel, Meeting, Party, address_of, meet
@@ -99,10 +101,10 @@ def connect(configure: Configure, said: dict[str, object]) -> tuple[RankGroup, M
     shard, hosts = configure.shard, configure.group or []
     rank, limit_s = shard.device_rank, configure.options.connect_deadline_s
     port = RingPort(hosts[rank])
+    bell = Bell(port.ip, configure.instance_id, rank)
     try:
-        party = Party(
-            hosts, rank, configure.instance_id, {**said, "ring_port": port.number}, limit_s
-        )
+        ours = {**said, "ring_port": port.number, BELL: bell.port}
+        party = Party(hosts, rank, configure.instance_id, ours, limit_s)
         meeting = meet(party)
         addresses = [
             f"{port.ip if at == rank else hosts[at].ip}:{said_by['ring_port']}"
@@ -112,9 +114,11 @@ def connect(configure: Configure, said: dict[str, object]) -> tuple[RankGroup, M
             _log.info("rank %d joins over RDMA, coordinator %s", rank, configure.jaccl.coordinator)
             raw = join_jaccl(configure.jaccl, rank, limit_s)
         else:
+            check_links(party, meeting)
             _log.info("rank %d joins the ring of %s", rank, ", ".join(addresses))
             raw = join_ring(addresses, rank, limit_s)
     finally:
+        bell.close()
         port.release()
     tensor = isinstance(shard, TensorShardMetadata)
     return RankGroup(raw, "tensor" if tensor else "pipeline", meeting.channels), meeting

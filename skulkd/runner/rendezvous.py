@@ -56,7 +56,7 @@ class Channel:
     def ask(self, timeout_s: float) -> Any:
         """The next message as a value, within this time. Raises OSError and FrameError."""
         self._connection.settimeout(max(timeout_s, 0.01))
-        content = _first_frame(self._connection)
+        content = first_frame(self._connection)
         self._connection.settimeout(None)
         return json.loads(content)
 
@@ -85,7 +85,7 @@ class Channel:
         self._connection.close()
 
 
-def _first_frame(connection: socket.socket) -> bytes:
+def first_frame(connection: socket.socket) -> bytes:
     """Exactly one frame, so that nothing that follows is lost."""
     size = int.from_bytes(_exactly(connection, 4), "big")
     if size > 1 << 20:
@@ -169,7 +169,7 @@ def _greet(connection: socket.socket, party: Party) -> tuple[Channel, dict[str, 
     """A rank of this group, or None for a stranger, who is sent away."""
     connection.settimeout(_HELLO_S)
     try:
-        hello = json.loads(_first_frame(connection))
+        hello = json.loads(first_frame(connection))
         rank = hello["rank"]
         ours = hello["instance"] == party.instance_id and 0 < rank < len(party.hosts)
         said = dict(hello["said"])

@@ -6,7 +6,7 @@ import itertools
 import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +52,14 @@ def split(layers: int, ranks: int) -> list[tuple[int, int]]:
 class RankGroupOfRunners:
     ranks: list[Runner]
     hosts: list[Host]
+    wrong_ways: dict[int, dict[int, Host]] = field(default_factory=dict)
+    """By rank, addresses of others that do not lead there."""
     _count: int = 0
+
+    def seen_by(self, rank: int) -> list[Host]:
+        """Every rank's address as this rank has to dial it."""
+        wrong = self.wrong_ways.get(rank, {})
+        return [wrong.get(at, host) for at, host in enumerate(self.hosts)]
 
     @property
     def leader(self) -> Runner:
@@ -84,7 +91,7 @@ class RankGroupOfRunners:
                     end_layer=end,
                 ),
                 options=RunnerOptions(**options),
-                group=self.hosts,
+                group=self.seen_by(rank),
             )
         )
 

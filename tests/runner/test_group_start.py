@@ -13,6 +13,7 @@ import pytest
 from skulkd.runner.exits import ExitCode
 from skulkd.runner.faults import faults_of
 from skulkd.runner.model_files import BadModel
+from skulkd.runner.neighbours import PORT, Bell, check_links
 from skulkd.runner.protocol import JacclLinks, Phase, Status
 from skulkd.runner.rendezvous import Channel, GroupUnreachable, Meeting, Party, meet
 from skulkd.runner.ring import check_jaccl
@@ -134,6 +135,70 @@ def test_a_rank_that_cannot_reach_rank_0_says_so(idle_ranks: IdleRanks, tiny: Pa
     follower.drain()
     assert follower.wait_exit() == ExitCode.CONNECT_DEADLINE
     assert f"rank 0 at 127.0.0.1:{lonely.hosts[0].port}" in follower.log_text()
+
+
+@pytest.mark.parametrize(("rank", "after"), [(0, 1), (1, 2), (2, 0)])
+def test_a_link_of_the_ring_that_is_broken_is_named_to_every_rank(rank: int, after: int) -> None:
+    """The meeting is at rank 0; the ring also needs the links between the others."""
+    hosts = free_hosts(3)
+    elsewhere = Host(ip="127.0.0.9", port=hosts[after].port)
+    bells = [Bell("127.0.0.1", "inst-1", at) for at in range(3)]
+    said = [{PORT: bell.port} for bell in bells]
+    pairs = [_tcp_pair(), _tcp_pair()]
+    leader = Meeting([Channel(pair[0], at + 1, "") for at, pair in enumerate(pairs)], said)
+    others = [Meeting([Channel(pair[1], 0, "")], said) for pair in pairs]
+    found: list[str] = []
+
+    def check(at: int, meeting: Meeting) -> None:
+        dialled = [
+            elsewhere if (at, to) == (rank, after) else host for to, host in enumerate(hosts)
+        ]
+        try:
+            check_links(party(dialled, at), meeting)
+        except GroupUnreachable as error:
+            found.append(str(error))
+
+    threads = [
+        threading.Thread(target=check, args=(at, meeting))
+        for at, meeting in enumerate([leader, *others])
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(DEADLINE_S)
+    for bell in bells:
+        bell.close()
+    close([leader, *others])
+    text = f"rank {rank} cannot reach rank {after} at 127.0.0.9, port {said[after][PORT]}: "
+    assert [text in one for one in found] == [True] * 3
+
+
+def test_a_bell_answers_nobody_but_its_own_group() -> None:
+    bell = Bell("127.0.0.1", "another instance", 1)
+    hosts = free_hosts(2)
+    pair = _tcp_pair()
+    meeting = Meeting([Channel(pair[0], 1, "")], [{}, {PORT: bell.port}])
+    other = Channel(pair[1], 0, "")
+    other.say({"link": None})
+    with pytest.raises(GroupUnreachable, match="rank 0 cannot reach rank 1 at"):
+        check_links(party(hosts, 0), meeting)
+    assert "rank 0 cannot reach rank 1" in other.ask(DEADLINE_S)["failed"]
+    bell.close()
+    other.close()
+
+
+def test_runners_say_which_neighbour_did_not_answer_before_mlx_waits_for_it(
+    idle_ranks: IdleRanks, tiny: Path
+) -> None:
+    several = idle_ranks(3)
+    several.wrong_ways = {1: {2: Host(ip="127.0.0.9", port=several.hosts[2].port)}}
+    several.configure(tiny)
+    for runner in several.ranks:
+        runner.run(ConnectToGroup(task_id=TaskId("connect"), instance_id=INSTANCE))
+    for runner in several.ranks:
+        runner.drain()
+        assert runner.wait_exit() == ExitCode.CONNECT_DEADLINE
+        assert "rank 1 cannot reach rank 2 at 127.0.0.9" in runner.log_text()
 
 
 def test_a_stuck_rank_shows_where_the_others_wait(idle_ranks: IdleRanks, tiny: Path) -> None:
