@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from skulkd.placement.candidates import Candidate, Cluster
+from skulkd.placement.exact_rings import MOST_NODES, exact_rings
 from skulkd.placement.links import NO_LINK
 from skulkd.placement.refusals import (
     AllDraining,
@@ -81,7 +82,11 @@ def has_ring(cluster: Cluster, nodes: Sequence[Candidate], size: int) -> bool:
     def linked(one: NodeId, other: NodeId) -> bool:
         return cluster.links.kind(one, other) < NO_LINK
 
-    return is_mesh(ids, linked) or any(len(ring) >= size for ring in sparse_rings(ids, linked))
+    if is_mesh(ids, linked):
+        return True
+    few = len(ids) <= MOST_NODES
+    found = exact_rings(ids, cluster.links.kind) if few else sparse_rings(ids, linked)
+    return any(len(ring) >= size for ring in found)
 
 
 def node_backends(node: Candidate) -> frozenset[str]:

@@ -1,7 +1,8 @@
 """Sets of nodes that can form a group: rings for TCP, cliques for RDMA. Pure, polynomial.
 
 No cycle is enumerated: there are 11 million of them in eleven fully meshed machines. In a full
-mesh the best nodes are the best ring. In a sparse graph a path is grown from each node along
+mesh the best nodes are the best ring. Among few nodes the best ring of every set is worked out
+exactly (`exact_rings.py`). Among many, in a sparse graph, a path is grown from each node along
 the best neighbours and closed where it can be; sets are bit masks, so one step is one machine
 word or two.
 """
@@ -21,7 +22,7 @@ _ROUNDS = 4
 _FEW = 12
 _MANY = 32
 # One link of a worse kind outweighs any number of a better one.
-_COSTS = [*(65**kind for kind in range(NO_LINK)), 65 ** (NO_LINK + 2)]
+COSTS = [*(65**kind for kind in range(NO_LINK)), 65 ** (NO_LINK + 2)]
 
 
 def is_mesh(nodes: Sequence[T], linked: Callable[[T, T], bool]) -> bool:
@@ -66,7 +67,7 @@ def along_best_links(ring: Sequence[T], kind: Kind[T]) -> tuple[T, ...]:
     if len(ring) <= 2:
         return tuple(ring)
     size = len(ring)
-    cost = [[0 if one is other else _COSTS[kind(one, other)] for other in ring] for one in ring]
+    cost = [[0 if one is other else COSTS[kind(one, other)] for other in ring] for one in ring]
     order = list(range(size))
     if _varies(cost):
         # Few nodes are tried from several sides; with many one side is close enough.
@@ -84,7 +85,7 @@ def ring_cost(ring: Sequence[T], kind: Kind[T]) -> int:
     """Lower is better; a ring of one node costs nothing."""
     if len(ring) < 2:
         return 0
-    return sum(_COSTS[kind(one, ring[(i + 1) % len(ring)])] for i, one in enumerate(ring))
+    return sum(COSTS[kind(one, ring[(i + 1) % len(ring)])] for i, one in enumerate(ring))
 
 
 def _masks(nodes: Sequence[T], linked: Callable[[T, T], bool]) -> list[int]:

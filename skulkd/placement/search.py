@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from skulkd.placement.candidates import Candidate, Cluster
 from skulkd.placement.eligible import node_backends
+from skulkd.placement.exact_rings import MOST_NODES, exact_rings
 from skulkd.placement.links import NO_LINK
 from skulkd.placement.rings import along_best_links, cliques, is_mesh, ring_cost, sparse_rings
 from skulkd.placement.room import Room
@@ -40,6 +41,7 @@ class Search:
         self.nodes = sorted(nodes, key=self._preference)
         self._roomiest = sorted(nodes, key=self._roominess)
         self._grades = self._graded()
+        self._exact = self._worked_out()
         last = 1 if wish.single_node_only else min(len(nodes), wish.card.n_layers)
         self.sizes = range(wish.least, last + 1)
 
@@ -75,6 +77,8 @@ class Search:
         return singles or [tuple(self._roomiest[: self._wish.least])]
 
     def _best_linked(self, size: int) -> Ring | None:
+        if self._exact is not None:
+            return self._best_of(iter(self._exact.get(size, ())))
         for grade in self._grades:
             if (ring := self._best_of(grade.sets(size))) is not None:
                 return ring
@@ -124,7 +128,8 @@ class Search:
         by_id = tuple(sorted(ring, key=lambda node: node.node_id))
         if len(ring) < 3 or (self._is_mesh and len(self._grades) == 1):
             return by_id
-        return along_best_links(by_id if self._is_mesh else ring, self._kind)
+        given = by_id if self._is_mesh and self._exact is None else ring
+        return along_best_links(given, self._kind)
 
     def _rating(self, ring: Ring) -> tuple[object, ...]:
         free = sum(self.room.usable(node.node_id) for node in ring) // _STEP_BYTES
@@ -167,6 +172,17 @@ class Search:
     def _graded(self) -> list[_Grade]:
         present = {kind for row in self._kinds.values() for kind in row.values()} - {NO_LINK}
         return [_Grade(self, kind) for kind in sorted(present) or [NO_LINK - 1]]
+
+    def _worked_out(self) -> dict[int, list[Ring]] | None:
+        """Every set that has a ring, by size, when links differ and the nodes are few."""
+        alike = self._is_mesh and len(self._grades) == 1
+        if alike or len(self.nodes) > MOST_NODES:
+            return None
+        found: dict[int, list[Ring]] = {}
+        by_id = sorted(self.nodes, key=lambda node: node.node_id)
+        for ring in exact_rings(by_id, self._kind):
+            found.setdefault(len(ring), []).append(ring)
+        return found
 
     def linked_within(self, kind: int) -> _Linked:
         return _Linked(self._kinds, kind)
