@@ -22,6 +22,7 @@ class Batch:
         self._pacer = pacer
         self._numbers = 0
         self._last_turn = -1
+        self._steady = False
 
     def __len__(self) -> int:
         return sum(len(lane) for lane in self._lanes)
@@ -71,29 +72,47 @@ class Batch:
         order = [(self._last_turn + 1 + at) % count for at in range(count)]
         return next((number for number in order if len(self._lanes[number])), 0)
 
-    def prefill_size(self, lane: int, joining: int) -> tuple[int, int]:
-        """How many prompts to read together and how many tokens of each."""
-        prompts = self._lanes[lane].prompts + joining
-        if not prompts:
+    def prefill_size(self, lane: int, joining: list[int]) -> tuple[int, int]:
+        """How many prompts to read together and how many tokens of each.
+
+        `joining` is what there is to read of prompts that are about to be added.
+        """
+        unread = [*self._lanes[lane].unread, *joining]
+        if not unread:
             return 0, 0
-        rows = self._pacer.rows
-        return rows, self._pacer.step(min(rows, prompts))
+        rows = self._pacer.rows(unread)
+        return rows, self._pacer.step(min(rows, len(unread)))
 
     def reads(self, lane: int) -> bool:
         """Whether this lane has prompts to read."""
         return self._lanes[lane].prompts > 0
 
     def decode(self, lane: int) -> list[Drawn]:
-        """One token for every decoding row of the lane."""
+        """One token for every decoding row of the lane.
+
+        A first token does not wait for the prompts of others. In a pipeline it does: there the
+        other stages would have nothing to do meanwhile.
+        """
         self._last_turn = lane
-        return self._lanes[lane].decode()
+        here = self._lanes[lane]
+        # Beside other work a step's share of the time is not known.
+        steady, self._steady = self._steady and here.steps, True
+        started = time.perf_counter()
+        drawn = here.decode()
+        if drawn and steady:
+            self._pacer.decoded(time.perf_counter() - started)
+        if len(self._lanes) == 1 and here.prompts and here.owes:
+            drawn += here.decode()
+        return drawn
 
     def read_prompts(self, lane: int, rows: int, size: int) -> list[Progress]:
         """One piece of every prompt of the lane."""
         started = time.perf_counter()
-        before = self._lanes[lane].unread
+        self._steady = False
+        before = sum(self._lanes[lane].unread)
         progress = self._lanes[lane].read_prompts(rows, size)
-        self._pacer.observe(before - self._lanes[lane].unread, time.perf_counter() - started)
+        took_s = time.perf_counter() - started
+        self._pacer.observe(before - sum(self._lanes[lane].unread), took_s)
         return progress
 
 

@@ -73,10 +73,19 @@ class Lane:
         return len(self._reading) + len(self._waiting)
 
     @property
-    def unread(self) -> int:
-        """Prompt tokens that are still to be read."""
-        waiting = sum(len(row.todo) for row, _ in self._waiting)
-        return waiting + sum(len(row.todo) for row in self._reading)
+    def unread(self) -> list[int]:
+        """How many tokens are still to be read, of every prompt."""
+        return [len(row.todo) for row in (*self._reading, *(row for row, _ in self._waiting))]
+
+    @property
+    def owes(self) -> bool:
+        """Whether a first token is under way: somebody waits for it."""
+        return any(row.eager and not row.fresh and not row.read for row in self._rows)
+
+    @property
+    def steps(self) -> bool:
+        """Whether the next `decode` queues a step and does not only read the last one."""
+        return not self.owes and any(row.left > 0 for row in self._rows)
 
     def add(self, row: Row, caches: list[Any]) -> None:
         """One more row; its caches hold `row.tokens`."""
@@ -133,7 +142,7 @@ class Lane:
         step before it, and somebody waits for that token.
         """
         rows, current = self._rows, self._next
-        if any(row.eager and not row.fresh and not row.read for row in rows):
+        if self.owes:
             return self._read(rows, current)
         unread = [row for row in rows if not row.read]
         launched = any(row.left > 0 for row in rows)

@@ -79,7 +79,7 @@ class Leader(Engine):
             # Nobody comes or goes, as on nearly every step.
             self._orders += 1
             turn = self._batch.turn()
-            rows, size = self._batch.prefill_size(turn, 0)
+            rows, size = self._batch.prefill_size(turn, [])
             return Order(self._orders, lane=turn, rows=rows, size=size)
         plan = self._scheduler.plan()
         ended, self._ended = tuple(self._ended), []
@@ -95,7 +95,8 @@ class Leader(Engine):
             self._common.agreed(len(plan.admit), 0, self._scheduler.queued, plan.cancel)
         admitted = tuple(self._admission(self._requests[one]) for one in plan.admit)
         lane = self._batch.turn() if self._scheduler else None
-        rows, size = (0, 0) if lane is None else self._batch.prefill_size(lane, len(admitted))
+        joining = [len(one.prompt) - one.cached for one in admitted]
+        rows, size = (0, 0) if lane is None else self._batch.prefill_size(lane, joining)
         return Order(
             self._orders,
             ended=ended,

@@ -24,13 +24,13 @@ def test_a_step_takes_about_the_target_time(rate: float, rows: int, step: int) -
 
 @pytest.mark.parametrize(("rate", "rows"), [(5, 1), (4 * SMALLEST / BURST_S, 4), (1e6, 8)])
 def test_a_slow_machine_takes_prompts_one_after_the_other(rate: float, rows: int) -> None:
-    assert paced(rate).rows == rows
+    assert paced(rate).rows([50]) == rows
 
 
 def test_a_fixed_step_never_changes() -> None:
     pacer = PrefillPacer(fixed=100)
     pacer.observe(10_000, 0.001)
-    assert (pacer.step(8), pacer.rows) == (100, 8)
+    assert (pacer.step(8), pacer.rows([])) == (100, 8)
 
 
 def test_a_slower_step_counts_at_once_and_a_faster_one_by_half() -> None:
@@ -44,4 +44,24 @@ def test_a_slower_step_counts_at_once_and_a_faster_one_by_half() -> None:
 def test_tiny_steps_say_nothing_about_speed() -> None:
     pacer = PrefillPacer()
     pacer.observe(1, 1.0)
-    assert (pacer.step(1), pacer.rows) == (SMALLEST, 8)
+    assert (pacer.step(1), pacer.rows([])) == (SMALLEST, 8)
+
+
+def test_prompts_are_read_side_by_side_while_a_step_costs_more_than_their_tokens() -> None:
+    pacer = PrefillPacer()
+    pacer.decoded(0.010)
+    pacer.observe(100, 0.110)  # so a token costs a millisecond
+    assert pacer.rows([19, 19, 19]) == 8
+    assert pacer.rows([21, 21, 21]) == 1
+    assert pacer.rows([1, 41, 15]) == 8
+
+
+def test_a_step_that_was_slowed_down_counts_little() -> None:
+    pacer = PrefillPacer()
+    pacer.decoded(0.010)
+    pacer.observe(100, 0.110)
+    pacer.decoded(0.500)
+    assert pacer.rows([30]) == 1
+    for _ in range(200):
+        pacer.decoded(0.500)
+    assert pacer.rows([30]) == 8

@@ -1,0 +1,102 @@
+"""Rows that take their steps together: who is served first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mlx.core as mx
+import pytest
+
+from skulkd.runner.batch import Batch
+from skulkd.runner.caches import LeanKVCache
+from skulkd.runner.pacing import PrefillPacer
+from skulkd.runner.rows import Row
+from skulkd.runner.sampling import greedy
+from skulkd.runner.seats import Next
+
+
+class Diary:
+    """A seat without a model: it notes what it is asked for, and every token drawn is 7."""
+
+    knows = True
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+
+    def launch(self, inputs: Next, caches: list[Any], rows: list[Row]) -> Next:
+        self.done.append(f"decode {len(rows)}")
+        self._fill(inputs.tokens[:, None], caches)
+        return Next(mx.full(inputs.tokens.shape, 7, mx.uint32), None)
+
+    def prefill(self, tokens: mx.array, caches: list[Any]) -> tuple[tuple[str, Any], ...]:
+        self.done.append(f"read {tokens.shape[0]}")
+        self._fill(tokens, caches)
+        return ()
+
+    @staticmethod
+    def _fill(tokens: mx.array, caches: list[Any]) -> None:
+        entries = mx.zeros((tokens.shape[0], 1, tokens.shape[1], 1))
+        for cache in caches:
+            cache.update_and_fetch(entries, entries)
+
+
+def add(batch: Batch, tokens: int) -> int:
+    return batch.add(
+        list(range(tokens)), known=0, caches=[LeanKVCache()], max_tokens=4, sampler=greedy,
+        processors=[],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("lanes", "order"),
+    [
+        # Nothing to hide the wait behind: the first answer begins before the second prompt.
+        (1, ["read 1", "decode 1", "token 0", "read 1"]),
+        # A pipeline keeps its stages busy, and tells of the token a turn later.
+        (2, ["read 1", "decode 1", "read 1", "token 0"]),
+    ],
+)
+def test_a_first_token_waits_for_no_other_prompt(lanes: int, order: list[str]) -> None:
+    seat = Diary()
+    batch = Batch(seat, lanes=lanes, pacer=PrefillPacer(None))
+    for _ in range(2 * lanes):
+        add(batch, 5)
+    for _ in range(3):
+        for item in batch.decode(0):
+            seat.done.append(f"token {item.uid}")
+        if batch.reads(0):
+            batch.read_prompts(0, 1, 64)
+    assert seat.done[: len(order)] == order
+
+
+def test_unread_tokens_of_those_who_join_count_too() -> None:
+    pacer = PrefillPacer()
+    pacer.decoded(0.010)
+    pacer.observe(100, 0.110)
+    batch = Batch(Diary(), lanes=1, pacer=pacer)
+    assert batch.prefill_size(0, []) == (0, 0)
+    assert batch.prefill_size(0, [15, 15])[0] == 8
+    assert batch.prefill_size(0, [50, 50])[0] == 1
+    add(batch, 100)
+    assert batch.prefill_size(0, [15])[0] == 1
+
+
+def test_only_steady_decoding_tells_what_a_step_costs() -> None:
+    seen: list[float] = []
+
+    class Listening(PrefillPacer):
+        def decoded(self, seconds: float) -> None:
+            seen.append(seconds)
+
+    batch = Batch(Diary(), lanes=1, pacer=Listening())
+    add(batch, 5)
+    batch.read_prompts(0, 1, 64)
+    tokens = 0
+    steps_before = []
+    while tokens < 4:
+        steps_before.append(len(seen))
+        tokens += len(batch.decode(0))
+    # Not the one that queues the first step, not the one that only reads the first token, and
+    # not the last, which only reads.
+    assert len(steps_before) == 6
+    assert len(seen) == 2
