@@ -18,7 +18,10 @@ from mlx import nn
 from mlx_lm.generate import stream_generate
 from mlx_lm.models.base import create_attention_mask
 from mlx_lm.models.cache import KVCache
+from mlx_lm.sample_utils import make_logits_processors
 from mlx_lm.utils import load_model, load_tokenizer
+
+from bench.sse_client import NO_END
 
 STREAM = mx.default_stream(mx.default_device())
 
@@ -85,6 +88,9 @@ def main() -> None:
     model, config = load_model(Path(sys.argv[1]), lazy=True)
     tokenizer = load_tokenizer(Path(sys.argv[1]), eos_token_ids=config.get("eos_token_id"))
     stage, first = Stage(model, group), group.rank() == 0
+    # The same bias as the runners have, where the logits are.
+    last = group.rank() == group.size() - 1
+    processors = make_logits_processors(dict(NO_END)) if last else []
     mx.eval([layer.parameters() for layer in stage.layers])
     if first:
         print(json.dumps({"ready": True}), flush=True)
@@ -102,8 +108,9 @@ def main() -> None:
         *prompt, most = shared(group, [*prompt, request.get("max_tokens", 0)])
         answer: dict[str, Any] = {"text": "", "first_s": 0.0, "last_s": 0.0, "tokens": 0}
         for step in stream_generate(
-            stage, tokenizer, prompt, max_tokens=most, sampler=sampler(group), stream=STREAM
-        ):
+            stage, tokenizer, prompt, max_tokens=most, sampler=sampler(group), stream=STREAM,
+            logits_processors=processors,
+        ):  # fmt: skip
             answer["last_s"] = time.perf_counter() - started
             answer["first_s"] = answer["first_s"] or answer["last_s"]
             answer["text"] += step.text

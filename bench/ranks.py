@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench.sse_client import Run
+from bench.sse_client import NO_END, Run
 from skulkd.runner.framing import FrameReader, write_all
 from skulkd.runner.protocol import (
     Ack,
@@ -130,8 +130,8 @@ class Ranks:
         began = time.perf_counter()
         for task in tasks:
             for rank in self.ranks:
-                # No end of text, so that everybody computes the same number of tokens.
-                rank.run(task, GenerationOptions(logit_bias={"2": -100.0, "0": -100.0}))
+                bias = {str(token): value for token, value in NO_END.items()}
+                rank.run(task, GenerationOptions(logit_bias=bias))
         for rank in self.ranks:
             rank.wait_ends({task.task_id for task in tasks})
         outputs = [(at, m) for at, m in self.ranks[0].heard if isinstance(m, Output)]

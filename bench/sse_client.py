@@ -9,6 +9,9 @@ from dataclasses import dataclass
 
 import aiohttp
 
+# Against the ends of text that our models know, so that all compute the same number of tokens.
+NO_END = {0: -100.0, 2: -100.0}
+
 
 @dataclass(frozen=True, slots=True)
 class Run:

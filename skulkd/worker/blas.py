@@ -60,7 +60,6 @@ def choose_blas(
     system: str,
     accelerated: bool,
     is_file: Callable[[Path], bool] = Path.is_file,
-    find_library: Callable[[str], str | None] = lambda _name: None,
     well_known: Sequence[Path] = WELL_KNOWN,
 ) -> BlasChoice:
     """Follow the setting `runtime.blas`: `auto`, `off`, or the path of a library."""
@@ -72,9 +71,7 @@ def choose_blas(
         return _named(setting, is_file)
     if accelerated:
         return BlasChoice(None, "MLX computes on the accelerator")
-    # A name without a slash is looked up by the loader, as it is for every program.
-    found = next((str(path) for path in well_known if is_file(path)), None)
-    library = found or find_library("openblas")
+    library = next((str(path) for path in well_known if is_file(path)), None)
     if library is None:
         return BlasChoice(None, "no OpenBLAS on this system", missing=True)
     return BlasChoice(library, "found on this system")

@@ -27,11 +27,6 @@ def choose(setting: str = "auto", **facts: Any) -> BlasChoice:
     ("choice", "library"),
     [
         pytest.param(choose(), str(FOUND), id="a well-known place"),
-        pytest.param(
-            choose(is_file=lambda _: False, find_library=lambda name: f"lib{name}.so.0"),
-            "libopenblas.so.0",
-            id="known to the loader",
-        ),
         pytest.param(choose("/opt/my.so"), "/opt/my.so", id="named"),
         pytest.param(choose("/opt/my.so", accelerated=True), "/opt/my.so", id="named beats gpu"),
         pytest.param(choose("off"), None, id="off"),
