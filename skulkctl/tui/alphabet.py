@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from skulkctl.verdict.ranks import Wait
+from skulkctl.verdict.waits import Wait
 
 LETTERS = {
     "created": "c",

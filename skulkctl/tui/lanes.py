@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from skulkctl.tui.alphabet import LETTERS, WRAPPED
 from skulkctl.units import parse_time
-from skulkctl.verdict.ranks import SUPERVISOR_MARK, Group, Rank, wait_of
+from skulkctl.verdict.ranks import SUPERVISOR_MARK, Group, Rank
+from skulkctl.verdict.waits import wait_of
 from skulkctl.views.read import Document, text
 
 RECORDER_SIZE = 128

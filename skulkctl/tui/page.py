@@ -22,7 +22,8 @@ from skulkctl.tui.lines import BLANK, Line, clip, line, spread, to_ascii
 from skulkctl.tui.recorder_page import tail
 from skulkctl.tui.shots import SMALL, WIDE, Shot, View
 from skulkctl.units import age_text
-from skulkctl.verdict.ranks import Group, Rank, Wait
+from skulkctl.verdict.ranks import Group, Rank
+from skulkctl.verdict.waits import Wait
 
 _KEYS = {
     "wide": "? help   / filter   enter recorder   C capture   ^x cancel   p pause   "

@@ -11,7 +11,8 @@ from skulkctl.tui.lanes import RECORDER_SIZE, Mark, marks_of
 from skulkctl.tui.lines import BLANK, Line, line, spread, to_ascii
 from skulkctl.tui.shots import WIDE, Shot, View
 from skulkctl.units import age_text, size_text
-from skulkctl.verdict.ranks import Group, Rank, Wait, wait_of
+from skulkctl.verdict.ranks import Group, Rank
+from skulkctl.verdict.waits import Wait, wait_of
 from skulkctl.views.read import Document, size_bytes, text
 
 _KEYS = "esc back   C capture   y raw   w write bundle   [ ] rank   g G top/end   c copy   q back"

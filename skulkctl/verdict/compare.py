@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from skulkctl.verdict.ranks import Group, Rank, Wait
+from skulkctl.verdict.ranks import Group, Rank
+from skulkctl.verdict.waits import Wait
 from skulkctl.views.read import Document, text
 
 Difference = tuple[str, tuple[str, ...]]

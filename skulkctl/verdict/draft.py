@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from skulkctl.verdict.ranks import Group, Rank, Wait
+from skulkctl.verdict.ranks import Group, Rank
 from skulkctl.verdict.shape import Deadline, Limits, ranks_text
+from skulkctl.verdict.waits import Wait
 
 NEVER = float("inf")
 
@@ -20,6 +21,8 @@ class Draft:
     culprits: tuple[Rank, ...] = ()
     hang_s: float | None = None
     """None: the usual limit."""
+    since_s: float | None = None
+    """How long it has lasted; None: since any rank moved."""
     deadlines: tuple[Deadline, ...] = ()
     next: tuple[str, ...] = ()
     """None given: capture the culprit, then cancel the task."""

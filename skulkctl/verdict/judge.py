@@ -12,19 +12,20 @@ from skulkctl.units import parse_time
 from skulkctl.verdict import rules_request, rules_start
 from skulkctl.verdict.compare import first_difference, usual_gap_s
 from skulkctl.verdict.draft import Draft
+from skulkctl.verdict.live import SITES
 from skulkctl.verdict.losses import cluster_losses, lost_rank
 from skulkctl.verdict.ranks import (
     ENDING,
     SUPERVISOR_MARK,
     Group,
     Rank,
-    Wait,
     groups_of,
     short_id,
     skews_of,
 )
 from skulkctl.verdict.shape import Finding, Judgement, Limits, State
-from skulkctl.views.read import Document, sequence, text
+from skulkctl.verdict.waits import Wait
+from skulkctl.views.read import Document, integer, sequence, text
 
 NO_NAMES: Mapping[str, str] = {}
 
@@ -50,16 +51,26 @@ def judge(
     return Judgement(tuple(findings))
 
 
-def _progress(timeline: Document | None) -> dict[str, str | None]:
-    runners = sequence(timeline, "runners")
-    return {text(one, "runnerId") or "": text(one, "lastProgressAt") for one in runners}
+Progress = tuple[str | None, int | None, int | None]
+
+
+def _progress(timeline: Document | None) -> dict[str, Progress]:
+    """How far each runner was: its newest entry, its steps, its waits."""
+    return {
+        text(one, "runnerId") or "": (
+            text(one, "lastProgressAt"),
+            integer(one, "live", "step"),
+            integer(one, "live", "moves"),
+        )
+        for one in sequence(timeline, "runners")
+    }
 
 
 def _of_group(
     group: Group,
     timeline: Document,
     previous: Document | None,
-    before: Mapping[str, str | None],
+    before: Mapping[str, Progress],
     limits: Limits,
     names: Mapping[str, str],
 ) -> Finding:
@@ -67,12 +78,20 @@ def _of_group(
     if lost is not None:
         return lost
     moved = any(_moved(rank, before) for rank in group.ranks)
-    draft = None if _at_rest(group) else _first_fit(group, limits)
-    if draft is not None and group.still_s >= limits.waiting_s:
-        patience_s = _patience_s(group, draft, limits)
-        hangs = not moved and group.still_s >= patience_s
-        return _finding(group, draft, State.HANG if hangs else State.WAITING)
+    draft = _draft(group, limits)
+    if draft is not None:
+        still_s = group.still_s if draft.since_s is None else min(group.still_s, draft.since_s)
+        if still_s >= limits.waiting_s:
+            hangs = not moved and still_s >= _patience_s(group, draft, limits)
+            return _finding(group, draft, State.HANG if hangs else State.WAITING)
     return _recovered(group, timeline, limits) or _unanswered_cancel(group, limits) or _well(group)
+
+
+def _draft(group: Group, limits: Limits) -> Draft | None:
+    """The signature that fits; ranks at rest may still owe an answer to a task."""
+    if _at_rest(group):
+        return rules_request.not_draining(group, limits)
+    return _first_fit(group, limits)
 
 
 def _at_rest(group: Group) -> bool:
@@ -86,8 +105,10 @@ def _at_rest(group: Group) -> bool:
     return all(rank.phase == "created" and rank.status in serving for rank in group.ranks)
 
 
-def _moved(rank: Rank, before: Mapping[str, str | None]) -> bool:
-    return rank.runner_id in before and rank.progress_at != before[rank.runner_id]
+def _moved(rank: Rank, before: Mapping[str, Progress]) -> bool:
+    live = rank.live
+    counts = (None, None) if live is None else (live.step, live.moves)
+    return rank.runner_id in before and (rank.progress_at, *counts) != before[rank.runner_id]
 
 
 def _first_fit(group: Group, limits: Limits) -> Draft | None:
@@ -129,6 +150,10 @@ def _evidence(group: Group) -> Iterator[str]:
         mark = rank.entries[-1] if rank.entries else None
         if mark is not None and mark.get("event") == SUPERVISOR_MARK:
             yield f"{rank}: asked to cancel, and has recorded nothing since (D19)"
+        if rank.pending:
+            since = "" if rank.pending_s is None else f" for {rank.pending_s:.0f} s"
+            many = f"{len(rank.pending)} task{'s' if len(rank.pending) > 1 else ''}"
+            yield f"{rank}: {many} sent and not acknowledged{since} (D21)"
 
 
 def _usual_next(group: Group, draft: Draft) -> tuple[str, ...]:
@@ -156,7 +181,8 @@ def _recovered(group: Group, timeline: Document, limits: Limits) -> Finding | No
     recent = [one for one in seen if one[0] <= limits.recovered_s]
     if not recent:
         return None
-    ago_s, rank, entry = min(recent, key=lambda one: one[0])
+    # Who waited for another rank when it ended is a victim; the others' last words say more.
+    ago_s, rank, entry = min(recent, key=lambda one: (_waited(one[2]), one[0]))
     site = text(entry, "detail") or "a step"
     timed_out = entry.get("event") == "pipeline_eval_timeout"
     why = f"because {site} did not end in time" if timed_out else f"with: {site}"
@@ -180,10 +206,17 @@ def _recovered(group: Group, timeline: Document, limits: Limits) -> Finding | No
 
 def _blamed(group: Group, ended: Rank, site: str) -> Rank | None:
     """Who began it: a rank that lost a peer is a victim, and its only peer the culprit."""
+    if site in SITES and SITES[site] is not Wait.LOCAL:
+        return None
     if "peer was lost" not in site:
         return ended
     others = [rank for rank in group.ranks if rank is not ended]
     return others[0] if len(others) == 1 else None
+
+
+def _waited(entry: Document) -> bool:
+    """Whether these last words were spoken in a wait for others."""
+    return SITES.get(text(entry, "detail") or "", Wait.LOCAL) is not Wait.LOCAL
 
 
 def _is_end(entry: Document) -> bool:

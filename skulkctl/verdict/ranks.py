@@ -8,31 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from enum import StrEnum
 
 from skulkctl.units import parse_time
+from skulkctl.verdict.live import Live, live_of, wait_now
 from skulkctl.verdict.shape import Culprit
+from skulkctl.verdict.waits import Wait, wait_of
 from skulkctl.views.read import Document, integer, number, sequence, text
 
 SHORT_ID = 8
 SUPERVISOR_MARK = "supervisor_cancel_requested"
-AT_REST = frozenset({"idle", "created", "shutdown_cleanup", "completion"})
 ENDING = frozenset({"RunnerShuttingDown", "RunnerShutdown"})
-PLANNED = frozenset({"RunnerIdle", "RunnerConnected", "RunnerLoaded"})
-
-
-class Wait(StrEnum):
-    """What kind of time passes on a rank; the value is its fill character in lanes."""
-
-    LOCAL = "#"
-    RECV = "<"
-    SEND = ">"
-    GATHER = "+"
-    BARRIER = "|"
-    AGREEMENT = "&"
-    PLANNER = "~"
-    AFTER = "?"
-    REST = "."
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,6 +48,12 @@ class Rank:
     """Events since it was last idle, and the task of each."""
     last: Document | None
     wait: Wait
+    recorded: Wait
+    """What its entries alone say of `wait`."""
+    live: Live | None
+    pending: Sequence[object]
+    """Tasks sent to it that it has not acknowledged."""
+    pending_s: float | None
 
     @property
     def event(self) -> str:
@@ -86,8 +77,9 @@ class Rank:
 
     @property
     def still_s(self) -> float:
-        """How long nothing has been heard of it."""
-        return self.in_phase_s if self.idle_s is None else self.idle_s
+        """How long it has not moved: no entry, no step, no wait that ended."""
+        still_s = self.in_phase_s if self.idle_s is None else self.idle_s
+        return still_s if self.live is None else min(still_s, self.live.still_s)
 
     @property
     def works(self) -> bool:
@@ -114,8 +106,18 @@ class Rank:
         where = self.at or self.entry_phase
         since = text(self.last, "at") or ""
         return f"{self}: {verb} {where} ({self.entry_phase}) since {since[11:19]}Z, " + (
-            f"{self.still_s:.0f} s; {self.status}"
+            f"{self.still_s:.0f} s; {self.status}{self._now()}"
         )
+
+    def _now(self) -> str:
+        """What the pulse adds to the entries."""
+        live = self.live
+        if live is None or not live.busy:
+            return ""
+        if live.frozen:
+            return f"; no pulse for {live.silent_s:.0f} s"
+        doing = "in no wait" if live.site is None else f"in {live.site}"
+        return f"; now {doing}, step {live.step}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +204,8 @@ def _rank(
     last = newest(own)
     status = text(runner, "statusKind") or "unknown"
     phase = text(runner, "phase") or "created"
+    recorded = wait_of(last, status, phase)
+    live = live_of(runner)
     return Rank(
         rank=integer(runner, "deviceRank") or 0,
         world_size=integer(runner, "worldSize") or 1,
@@ -223,7 +227,11 @@ def _rank(
         events={entry.get("event") for entry in own},
         recent=_recent(own),
         last=last,
-        wait=wait_of(last, status, phase),
+        wait=wait_now(recorded, live),
+        recorded=recorded,
+        live=live,
+        pending=sequence(runner, "pendingTaskIds"),
+        pending_s=number(runner, "pendingSeconds"),
     )
 
 
@@ -247,38 +255,3 @@ def newest(entries: Iterable[Document]) -> Document | None:
     """The newest entry that the runner itself made."""
     own = (entry for entry in reversed(list(entries)) if entry.get("event") != SUPERVISOR_MARK)
     return next(own, None)
-
-
-def wait_of(entry: Document | None, status: str, phase: str) -> Wait:
-    """What a rank waits for after this entry."""
-    event, detail = text(entry, "event"), text(entry, "detail") or ""
-    phase = text(entry, "phase") or phase
-    if event == "enter":
-        return _wait_inside(detail, phase)
-    if event == "exit" and detail == "pipeline_last_send":
-        return Wait.SEND
-    if event == "exit" and detail == "pipeline_last_eval_output":
-        return Wait.GATHER
-    if status in PLANNED:
-        return Wait.PLANNER
-    if phase in AT_REST or status == "RunnerReady":
-        return Wait.REST
-    return Wait.AFTER if event == "exit" else Wait.LOCAL
-
-
-def _wait_inside(detail: str, phase: str) -> Wait:
-    if detail in _INSIDE:
-        return _INSIDE[detail]
-    if "barrier" in detail or phase in ("prefill_barrier", "decode_barrier"):
-        return Wait.BARRIER
-    if phase == "task_agreement" or "all_gather" in detail:
-        return Wait.AGREEMENT
-    return Wait.GATHER if phase == "connect_group" else Wait.LOCAL
-
-
-_INSIDE = {
-    "pipeline_first_eval_recv": Wait.RECV,
-    "pipeline_last_eval_send": Wait.SEND,
-    "flush_prefill_async_eval": Wait.SEND,
-    "pipeline_last_eval_all_gather": Wait.GATHER,
-}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from skulkctl.verdict.compare import values_of
 from skulkctl.verdict.draft import Draft, agreement_deadline, eval_deadline, say, where
+from skulkctl.verdict.live import suspect
 from skulkctl.verdict.looking import (
     differs_twice,
     has,
@@ -19,12 +20,26 @@ from skulkctl.verdict.looking import (
     place,
     place_of,
 )
-from skulkctl.verdict.ranks import Group, Wait, short_id
+from skulkctl.verdict.ranks import Group, Rank, short_id
 from skulkctl.verdict.shape import Limits
+from skulkctl.verdict.waits import Wait
 from skulkctl.views.read import mapping, text
 
 PREPARING = frozenset({"prompt_build", "vision_preprocess", "kv_cache_lookup", "task_submission"})
 PREFILL = frozenset({"prefill_pipeline", "prefill_stream", "prefill_barrier"})
+
+
+def frozen(group: Group, limits: Limits) -> Draft | None:
+    """FROZEN: a rank is at work and its process does not even tell its pulse."""
+    stopped = tuple(rank for rank in group.ranks if rank.live is not None and rank.live.frozen)
+    if not stopped:
+        return None
+    says = (
+        f"{say(stopped, 'is', 'are')} at work and the process does not run: no pulse for "
+        f"{max(rank.live.silent_s for rank in stopped if rank.live):.0f} s.",
+        "It is stopped, swapped out, or inside a native call that lets nothing else run.",
+    )
+    return Draft("FROZEN", says, stopped, deadlines=eval_deadline(group.ranks, limits))
 
 
 def different_engines(group: Group, limits: Limits) -> Draft | None:
@@ -133,6 +148,8 @@ def eval_stuck(group: Group, limits: Limits) -> Draft | None:
     busy = tuple(rank for rank in group.ranks if rank.inside("pipeline_last_eval_output"))
     above = [rank for rank in group.ranks if rank.wait is Wait.RECV]
     if len(busy) != 1 or not any(rank.rank > busy[0].rank for rank in above):
+        return None
+    if any(rank.live is not None and rank.live.out for rank in group.ranks if rank not in busy):
         return None
     culprit = busy[0]
     since = (text(culprit.last, "at") or "")[11:19]
@@ -267,19 +284,33 @@ def gather_stuck(group: Group, limits: Limits) -> Draft | None:
     return Draft("D3", says, culprits, deadlines=eval_deadline(group.ranks, limits))
 
 
+def not_taking_part(group: Group, limits: Limits) -> Draft | None:
+    """D2 at a barrier: every rank has entered it, and one has not come to the collective."""
+    if any(rank.recorded is not Wait.BARRIER for rank in group.ranks):
+        return None
+    absent = suspect(group.ranks)
+    waiting = [rank for rank in group.ranks if rank is not absent]
+    if absent is None or not waiting:
+        return None
+    says = (
+        f"{absent.title} has entered {absent.at} and takes no part in it.",
+        f"{say(waiting, 'waits', 'wait')} there for it.",
+    )
+    return Draft("D2", says, (absent,), deadlines=eval_deadline(group.ranks, limits))
+
+
 def only_one_works(group: Group, limits: Limits) -> Draft | None:
     """D1 in other words: all wait for others, exactly one does not."""
-    working = tuple(rank for rank in group.ranks if rank.works)
-    waiting = [rank for rank in group.ranks if not rank.works]
-    if len(working) != 1 or not waiting:
+    culprit = suspect(group.ranks)
+    waiting = [rank for rank in group.ranks if rank is not culprit]
+    if culprit is None or not waiting:
         return None
-    culprit = working[0]
     says = (
         f"{culprit.title} is the only rank that waits for nobody: {where(culprit)}.",
         f"{say(waiting, 'waits', 'wait')} for it.",
     )
     deadlines = eval_deadline(waiting, limits) or agreement_deadline(waiting, limits)
-    return Draft("D1", says, working, deadlines=deadlines)
+    return Draft("D1", says, (culprit,), deadlines=deadlines)
 
 
 def inside_a_forward(group: Group, limits: Limits) -> Draft | None:
@@ -288,16 +319,42 @@ def inside_a_forward(group: Group, limits: Limits) -> Draft | None:
         return None
     if any(rank.entry_phase not in ("decode_stream", "prefill_stream") for rank in group.ranks):
         return None
-    counts = {rank.rank: values_of(rank, "", "step_count")[-1:] for rank in group.ranks}
-    odd = odd_one(group, counts)
-    says = ("Every rank is inside a step of the model; a collective in it does not end.",)
+    if any(_in_pipeline(rank) for rank in group.ranks):
+        return None
+    odd = suspect(group.ranks)
+    if odd is None or odd.live is None:
+        counts = {rank.rank: values_of(rank, "", "step_count")[-1:] for rank in group.ranks}
+        odd = odd_one(group, counts)
+    says = ["Every rank is inside a step of the model; a collective in it does not end."]
+    if odd is not None:
+        says.append(f"{odd.title} is not in it: {where(odd)}.")
     return Draft(
         "D26",
-        says,
+        tuple(says),
         () if odd is None else (odd,),
         deadlines=agreement_deadline(group.ranks, limits),
         next=(f"skulkctl capture {group.short}", f"skulkctl delete {group.short}"),
     )
+
+
+def _in_pipeline(rank: Rank) -> bool:
+    site = rank.live.site if rank.live is not None else None
+    return rank.at.startswith("pipeline_") or (site or "").startswith("pipeline_")
+
+
+def not_draining(group: Group, limits: Limits) -> Draft | None:
+    """D21: a task was sent to a runner, and the runner has not taken it."""
+    late = tuple(rank for rank in group.ranks if (rank.pending_s or 0.0) >= limits.pending_s)
+    if not late:
+        return None
+    task = late[0].pending[0] if late[0].pending else "a task"
+    says = (
+        f"{say(late, 'has', 'have')} not taken task {task}, "
+        f"sent {max(rank.pending_s or 0.0 for rank in late):.0f} s ago.",
+        "The process does not read its tasks: it is stuck in a step, or the task was lost.",
+    )
+    since_s = max(rank.pending_s or 0.0 for rank in late)
+    return Draft("D21", says, late, since_s=since_s)
 
 
 def all_at_a_barrier(group: Group, limits: Limits) -> Draft | None:
@@ -329,6 +386,7 @@ def unexplained(group: Group, limits: Limits) -> Draft | None:
 
 
 RULES = (
+    frozen,
     different_engines,
     context_refused,
     not_delivered,
@@ -345,8 +403,10 @@ RULES = (
     not_arriving,
     gather_stuck,
     different_tasks,
-    only_one_works,
-    all_at_a_barrier,
+    not_taking_part,
     inside_a_forward,
+    only_one_works,
+    not_draining,
+    all_at_a_barrier,
     unexplained,
 )

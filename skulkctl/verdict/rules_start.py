@@ -6,8 +6,10 @@ Ids are those of the signature catalogue in the runbook.
 from __future__ import annotations
 
 from skulkctl.verdict.draft import NEVER, Draft, eval_deadline, say, step_deadline, where
-from skulkctl.verdict.ranks import Group, Wait
+from skulkctl.verdict.live import suspect
+from skulkctl.verdict.ranks import Group
 from skulkctl.verdict.shape import Limits
+from skulkctl.verdict.waits import Wait
 
 
 def never_reported(group: Group, limits: Limits) -> Draft | None:
@@ -52,12 +54,20 @@ def handshake(group: Group, limits: Limits) -> Draft | None:
         return None
     if any(rank.event == "exit" for rank in group.ranks):
         return None
+    absent = suspect(group.ranks)
     says = (
         "Every rank waits inside the group's handshake.",
         "A stale socket, a wrong address or a link that is down keeps them apart.",
     )
+    if absent is not None:
+        others = [rank for rank in group.ranks if rank is not absent]
+        says = (
+            f"{absent.title} has begun to connect and takes no part in the handshake.",
+            f"{say(others, 'waits', 'wait')} for it.",
+        )
     deadlines = step_deadline(group.ranks, limits.connect_s, group.still_s, "connect")
-    return Draft("D15", says, deadlines=deadlines, next=_again(group))
+    culprits = () if absent is None else (absent,)
+    return Draft("D15", says, culprits, deadlines=deadlines, next=_again(group))
 
 
 def downloads(group: Group, limits: Limits) -> Draft | None:
@@ -98,17 +108,16 @@ def warmup_wedge(group: Group, limits: Limits) -> Draft | None:
     warming = [rank for rank in group.ranks if rank.status == "RunnerWarmingUp"]
     if not warming:
         return None
-    working = tuple(rank for rank in warming if rank.works)
-    waiting = [rank for rank in warming if not rank.works]
-    if len(working) != 1:
+    culprit = suspect(warming)
+    if culprit is None:
         return None
-    culprit = working[0]
+    waiting = [rank for rank in warming if rank is not culprit]
     says = [f"{culprit.title} makes no progress in its warm-up: {where(culprit)}."]
     if waiting:
         says.append(f"{say(waiting, 'waits', 'wait')} for it.")
     deadlines = eval_deadline(waiting, limits)
-    deadlines += step_deadline(working, limits.warmup_s, culprit.still_s, "warm-up")
-    return Draft("D14", tuple(says), working, deadlines=deadlines)
+    deadlines += step_deadline((culprit,), limits.warmup_s, culprit.still_s, "warm-up")
+    return Draft("D14", tuple(says), (culprit,), deadlines=deadlines)
 
 
 def warmup_together(group: Group, limits: Limits) -> Draft | None:

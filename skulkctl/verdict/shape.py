@@ -35,6 +35,8 @@ class Limits:
     """Nothing new on any rank for this long, with work to do, is a hang."""
     straggler_s: float = 60.0
     """A rank that is late, or works alone, gets this long."""
+    pending_s: float = 5.0
+    """A task that is sent is taken at once by a healthy runner."""
     eval_s: float = 60.0
     warmup_s: float = 300.0
     connect_s: float = 120.0

@@ -14,12 +14,12 @@ from typing import Any
 from pydantic_core import from_json
 
 from skulkd.wire.diagnostics import RunnerSupervisorDiagnostics
-from skulkd.wire.timeline import ClusterTimelineRunner, TimelineEntry
+from skulkd.wire.timeline import RunnerStanding, TimelineEntry, TimelineRunner
 
 
 def side_by_side(
     records: Iterable[RunnerSupervisorDiagnostics],
-) -> tuple[list[ClusterTimelineRunner], list[TimelineEntry]]:
+) -> tuple[list[TimelineRunner], list[TimelineEntry]]:
     """Runners by model, rank and id; their entries by time, node and rank."""
     records = list(records)
     runners = sorted(
@@ -29,8 +29,9 @@ def side_by_side(
     return runners, sorted(entries, key=lambda one: (one.at, one.node_id, one.device_rank))
 
 
-def _runner(record: RunnerSupervisorDiagnostics) -> ClusterTimelineRunner:
-    return ClusterTimelineRunner(
+def _runner(record: RunnerSupervisorDiagnostics) -> TimelineRunner:
+    standing = record if isinstance(record, RunnerStanding) else None
+    return TimelineRunner(
         node_id=record.node_id,
         runner_id=record.runner_id,
         instance_id=record.instance_id,
@@ -47,6 +48,9 @@ def _runner(record: RunnerSupervisorDiagnostics) -> ClusterTimelineRunner:
         active_task_id=record.active_task_id,
         active_command_id=record.active_command_id,
         last_mlx_memory=record.last_mlx_memory,
+        pending_task_ids=record.pending_task_ids,
+        pending_seconds=None if standing is None else standing.pending_seconds,
+        live=None if standing is None else standing.live,
     )
 
 

@@ -79,6 +79,11 @@ class Watchdog:
             else:
                 self.rest()
 
+    @property
+    def working(self) -> bool:
+        """Whether anything is under a deadline now."""
+        return bool(self._guards)
+
     def rest(self) -> None:
         """Nothing is under a deadline: the process may sleep as long as it likes."""
         self._armed_until = 0.0

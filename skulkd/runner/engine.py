@@ -61,8 +61,10 @@ class Engine:
         self._send = send
         self._faults = faults
         self._tracer = Tracer(recorder.context, send)
-        self._common = StepPhases(recorder)
+        self._common = StepPhases(recorder, group)
         self._phases = RequestPhases(recorder, group, self._tracer)
+        if (link := getattr(loaded.model, "link", None)) is not None:
+            link.note = self._common.queued
         self._speaker = Speaker(loaded.tokenizer, recorder, send) if group.rank == 0 else None
         self._builder = RequestBuilder(loaded, options, recorder)
         lean = shortened(fresh_caches(loaded.model), 0) is not None
@@ -75,7 +77,7 @@ class Engine:
             loaded.seat,
             lanes=group.size if group.sharding == "pipeline" else 1,
             pacer=PrefillPacer(options.prefill_step),
-            wait=self._common.waiter(group),
+            wait=self._common.wait,
         )
         self._work: dict[TaskId, Work] = {}
         self._settled: dict[TaskId, str] = {}
@@ -104,7 +106,8 @@ class Engine:
             sampler=greedy,
             processors=[],
         )
-        run_alone(self._batch, uid, WARMUP_TOKENS)
+        with self._common.computing():
+            run_alone(self._batch, uid, WARMUP_TOKENS)
         return WARMUP_TOKENS
 
     def accept(self, task: TextGeneration, extra: GenerationOptions) -> None:
@@ -236,6 +239,7 @@ class Engine:
             request.cached = admission.cached
             request.admitted_at = time.monotonic()
             if barrier or self._group.size == 1:
+                self._common.woken()
                 self._faults.stall("stall_before_barrier")
                 with self._phases.at_barrier(request):
                     self._barrier(really=barrier)
@@ -253,7 +257,8 @@ class Engine:
     def _barrier(self, *, really: bool) -> None:
         self._faults.stall("stall_in_barrier")
         if really and not self._faults.has("skip_collective"):
-            self._group.barrier()
+            with self._common.at_barrier():
+                self._group.barrier()
 
     def _add_row(self, request: Request, choice: Choice, caches: list[Any], known: int) -> None:
         uid = self._batch.add(
@@ -275,12 +280,14 @@ class Engine:
             return
         self._batch.balance()
         self._steps += 1
+        self._common.begin_step(self._steps)
         self._faults.stall("delay")
         if self._steps == 3:
             self._faults.stall("stall_step")
         self._common.step("generator_step_enter", self._steps, self._requests)
         began = time.monotonic()
-        drawn = self._batch.decode(order.lane)
+        with self._common.computing():
+            drawn = self._batch.decode(order.lane)
         if drawn:
             if self._tracer.active:
                 self._tracer.step([self._rows[item.uid][0].task_id for item in drawn], began)
@@ -288,7 +295,9 @@ class Engine:
         if self._batch.reads(order.lane):
             if self._speaker is not None:
                 self._speaker.flush()
-            for item in self._batch.read_prompts(order.lane, order.rows, order.size):
+            with self._common.computing():
+                read = self._batch.read_prompts(order.lane, order.rows, order.size)
+            for item in read:
                 self._on_prompt(item)
         self._common.step("generator_step_exit", self._steps, self._requests)
 

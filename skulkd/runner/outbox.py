@@ -9,7 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from skulkd.runner.protocol import FromRunner, Phase, encode
+from skulkd.runner.protocol import FromRunner, Phase, Pulse, encode
 
 MAX_MESSAGES = 4096
 MAX_PHASES = 256
@@ -65,6 +65,14 @@ class Outbox:
                 return
             self._phases += 1
             self._append(self._counted(phase))
+
+    def beat(self, pulse: Pulse) -> bool:
+        """Say where the runner is, unless something else is still on its way. Never waits."""
+        with self._changed:
+            if self._unwritten:
+                return False
+            self._append(pulse)
+            return True
 
     def deliver(self, phase: Phase) -> bool:
         """Queue a breadcrumb and wait for its Ack, half a second at most. False when none came."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from skulkd.runner.protocol import Phase
 from skulkd.wire.base import Attributes, format_offset
@@ -34,6 +34,9 @@ class Owner:
 
 
 NOBODY = Owner()
+NO_ATTRS: Mapping[str, Any] = {}
+# When a wait becomes an entry: never, when it lasts, or also where a request's details are shown.
+Entry = Literal["never", "late", "detail"]
 
 
 class Outlet(Protocol):
@@ -58,21 +61,27 @@ class Span:
 class Brief:
     """A wait that is not worth an entry unless it lasts. Entered and left on every step."""
 
-    __slots__ = ("_attrs", "_recorder", "detail", "shown", "since")
+    __slots__ = ("_attrs", "_outer", "_recorder", "detail", "entry", "shown", "since")
 
-    def __init__(self, recorder: "PhaseRecorder", detail: str, attrs: Mapping[str, Any]) -> None:
+    def __init__(
+        self, recorder: "PhaseRecorder", detail: str, attrs: Mapping[str, Any], entry: Entry
+    ) -> None:
         self._recorder = recorder
+        self._outer: Brief | None = None
         self.detail = detail
+        self.entry = entry
         self._attrs = attrs
         self.since = 0.0
         self.shown: Span | None = None
 
     def __enter__(self) -> None:
         self.since = time.monotonic()
-        self._recorder.waiting = self
+        self._outer, self._recorder.waiting = self._recorder.waiting, self
+        if self.entry == "detail" and self._recorder.details:
+            self.show()
 
     def __exit__(self, *_: object) -> None:
-        self._recorder.waited(self)
+        self._recorder.waited(self, self._outer)
 
     def show(self) -> None:
         """Make an entry of it after all, inside whatever goes on."""
@@ -101,6 +110,12 @@ class PhaseRecorder:
     _base: Span = field(default_factory=lambda: Span("created", None, NOBODY, {}, False))
     _sequence: int = 0
     waiting: Brief | None = None
+    """What the runner waits in at this moment; None: it does something of its own."""
+    step: int = 0
+    moves: int = 0
+    """Waits that have ended. With `step` the finest sign of life there is."""
+    details: bool = False
+    """Whether every wait becomes an entry, as in the first steps of a request."""
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
     @property
@@ -172,14 +187,19 @@ class PhaseRecorder:
             raise
         self.leave(span)
 
-    def brief(self, detail: str, attrs: Mapping[str, Any]) -> Brief:
+    def brief(
+        self, detail: str, attrs: Mapping[str, Any] = NO_ATTRS, entry: Entry = "detail"
+    ) -> Brief:
         """A wait that becomes an entry only when it lasts; another thread looks, see `surface`."""
-        return Brief(self, detail, attrs)
+        return Brief(self, detail, attrs, entry)
 
-    def waited(self, brief: Brief) -> None:
-        """The wait is over."""
+    def waited(self, brief: Brief, outer: Brief | None) -> None:
+        """The wait is over, and what it was part of goes on."""
         with self._lock:
-            self.waiting = None
+            self.waiting = outer
+            self.moves += 1
+            if outer is not None:
+                outer.since = time.monotonic()
             if brief.shown is not None:
                 self.leave(brief.shown)
 
@@ -189,6 +209,7 @@ class PhaseRecorder:
             brief = self.waiting
             if (
                 brief is not None
+                and brief.entry != "never"
                 and brief.shown is None
                 and time.monotonic() - brief.since > after_s
             ):

@@ -8,6 +8,8 @@ sliding windows and mixed layers stay right. What this cannot do right is refuse
 # mlx-lm leaves its models and caches untyped.
 # mypy: allow-untyped-calls
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import mlx.core as mx
@@ -27,16 +29,20 @@ class Link:
         self._dtype = dtype
         self.received: mx.array | None = None
         self.sent: mx.array | None = None
+        self.note: Callable[[str], AbstractContextManager[object]] = nullcontext
+        """Around each message that is queued, with its name; the recorder may want to know."""
 
     def receive(self, shape: tuple[int, ...]) -> mx.array:
         wanted = (*shape[:-1], self._width)
         before = self._group.rank() - 1
-        self.received = mx.distributed.recv(wanted, self._dtype, before, group=self._group)
+        with self.note("pipeline_first_recv_like"):
+            self.received = mx.distributed.recv(wanted, self._dtype, before, group=self._group)
         return self.received
 
     def send(self, hidden: mx.array) -> mx.array:
         hidden = hidden.astype(self._dtype)
-        self.sent = mx.distributed.send(hidden, self._group.rank() + 1, group=self._group)
+        with self.note("pipeline_last_send"):
+            self.sent = mx.distributed.send(hidden, self._group.rank() + 1, group=self._group)
         return self.sent
 
 

@@ -177,6 +177,20 @@ class Phase(TaggedModel):
     dropped: int = Field(default=0, description="Entries lost so far because the pipe was full.")
 
 
+class Pulse(TaggedModel):
+    """Where the runner is at this moment, told by its watchdog every second while it works.
+
+    Entries say what was begun; only this tells a rank that waits in a collective from one that
+    should be in it and is not.
+    """
+
+    busy: bool
+    step: int = Field(default=0, description="Steps begun; counts the same on every rank.")
+    moves: int = Field(default=0, description="Waits that have ended.")
+    site: str | None = Field(default=None, description="What it waits in; null: its own work.")
+    site_s: float = Field(default=0.0, description="For how long.")
+
+
 class TaskTrace(TaggedModel):
     """What one rank measured of a traced task; sent once, when the task ended on that rank."""
 
@@ -186,7 +200,9 @@ class TaskTrace(TaggedModel):
 
 
 ToRunner = Configure | RunTask | Cancel | Ack
-FromRunner = Status | TaskAcknowledged | TaskStatus | Output | PrefillProgress | Phase | TaskTrace
+FromRunner = (
+    Status | TaskAcknowledged | TaskStatus | Output | PrefillProgress | Phase | Pulse | TaskTrace
+)
 _TO_RUNNER: TypeAdapter[ToRunner] = TypeAdapter(Annotated[ToRunner, VariantUnion()])
 _FROM_RUNNER: TypeAdapter[FromRunner] = TypeAdapter(Annotated[FromRunner, VariantUnion()])
 
@@ -241,6 +257,7 @@ __all__ = [
     "Phase",
     "PrefillProgress",
     "ProtocolError",
+    "Pulse",
     "RunTask",
     "RunnerOptions",
     "Status",

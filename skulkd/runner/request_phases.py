@@ -5,13 +5,13 @@ Counts only, never content. Decides nothing.
 
 import time
 from collections.abc import Callable, Collection
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import mlx.core as mx
 
 from skulkd.runner.group import Group
-from skulkd.runner.phases import Owner, PhaseRecorder, Span
+from skulkd.runner.phases import Brief, Owner, PhaseRecorder, Span
 from skulkd.runner.prefix_cache import Hit
 from skulkd.runner.request import Choice, Request
 from skulkd.runner.tracing import Tracer
@@ -20,13 +20,19 @@ from skulkd.wire.ids import TaskId
 # Steps and tokens between two progress entries.
 _PROGRESS_EVERY = 25
 _PIECES_EVERY = 4
+# Prefill, and the step that draws the first token. More would push older entries out.
+_DETAILED_STEPS = 2
+_NOTHING = nullcontext()
 
 
 class StepPhases:
     """What all ranks do together, and the steps themselves."""
 
-    def __init__(self, recorder: PhaseRecorder) -> None:
+    def __init__(self, recorder: PhaseRecorder, group: Group) -> None:
         self._recorder = recorder
+        self._staged = group.sharding == "pipeline"
+        self._about = {"rank": group.rank, "world_size": group.size}
+        self._detailed_until = 0
 
     def agreeing(self, candidates: int) -> AbstractContextManager[None]:
         return self._recorder.inside(
@@ -48,18 +54,38 @@ class StepPhases:
                 "cancel_observed", "batch_cancellations_agreed", task_ids=list(cancelled)
             )
 
-    def waiter(self, group: Group) -> Callable[[str, Any], None]:
-        """Waits for an array; what it waits for shows in the recorder when that takes long."""
-        brief = self._recorder.brief
-        if group.sharding != "pipeline":
-            return lambda _, array: mx.eval(array)
-        about = {"rank": group.rank, "world_size": group.size}
+    def computing(self) -> Brief:
+        """Around a step of the model: queueing may wait for the others, too."""
+        if self._staged:
+            return self._recorder.brief("pipeline_step", self._about, "late")
+        return self._recorder.brief("model_step", entry="never")
 
-        def wait(name: str, array: Any) -> None:
-            with brief(name, about):
+    def wait(self, name: str, array: Any) -> None:
+        """Wait for an array; in a pipeline that shows in the recorder when it takes long."""
+        if self._staged:
+            with self._recorder.brief(name, self._about):
+                mx.eval(array)
+        else:
+            with self._recorder.brief("model_eval", entry="never"):
                 mx.eval(array)
 
-        return wait
+    def queued(self, name: str) -> AbstractContextManager[object]:
+        """Around a message that is put into the graph: instant, so only shown as a detail."""
+        if not self._recorder.details:
+            return _NOTHING
+        return self._recorder.brief(name, self._about)
+
+    def at_barrier(self) -> Brief:
+        """In the collective itself; the entry was written when the barrier was entered."""
+        return self._recorder.brief("mx_barrier", entry="never")
+
+    def begin_step(self, number: int) -> None:
+        self._recorder.step = number
+        self._recorder.details = number <= self._detailed_until
+
+    def woken(self) -> None:
+        """An idle group begins: its first steps are written down in every detail."""
+        self._detailed_until = self._recorder.step + _DETAILED_STEPS
 
     def step(self, event: str, number: int, active: Collection[TaskId]) -> None:
         """Every step asks; the first and every 25th are written."""

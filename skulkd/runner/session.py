@@ -34,6 +34,7 @@ from skulkd.runner.protocol import (
     Status,
     TaskStatus,
 )
+from skulkd.runner.pulse import Heart
 from skulkd.runner.refusals import BadRequest, ContextLengthExceeded
 from skulkd.runner.rendezvous import GroupUnreachable
 from skulkd.runner.reports import Reports, owner_of
@@ -76,7 +77,8 @@ class Session:
         self._outbox = outbox
         self._recorder = recorder
         recorder.read_memory = memory.snapshot
-        self._watchdog = Watchdog(self._overrun, on_look=lambda: recorder.surface(_SHOWN_AFTER_S))
+        self._heart = Heart(recorder, outbox.beat)
+        self._watchdog = Watchdog(self._overrun, on_look=self._look)
         self._faults = faults_of(configure.shard.device_rank)
         self._group: Group = SoloGroup()
         self._loaded: LoadedModel | None = None
@@ -178,7 +180,8 @@ class Session:
             self._watchdog.limit("joining the group", limit_s, ExitCode.CONNECT_DEADLINE, _NETWORK),
         ):
             self._faults.stall("stall_connect")
-            group, meeting = connect(self._configure, {"options": self._options.model_dump()})
+            with self._recorder.brief("group_handshake", entry="never"):
+                group, meeting = connect(self._configure, {"options": self._options.model_dump()})
         # Ranks that count differently would part company: all serve as rank 0 does.
         leading = RunnerOptions.model_validate(meeting.said[0]["options"])
         self._options = leading.model_copy(
@@ -300,13 +303,17 @@ class Session:
 
     def _next_order(self) -> Order:
         while not self._deferred and self._code is None:
-            self._take_beside_orders(self._inbox.wait())
+            with self._recorder.brief("order_wait", entry="never"):
+                message = self._inbox.wait()
+            self._take_beside_orders(message)
         return self._deferred.popleft() if self._deferred else Order(0, sleep=True)
 
     def _fetch(self, task_id: TaskId) -> None:
         """Wait for a task that rank 0 has and this rank's supervisor has not brought yet."""
         while self._code is None and self._engine and not self._engine.holds(task_id):
-            self._take_beside_orders(self._inbox.wait())
+            with self._recorder.brief("task_wait", entry="never"):
+                message = self._inbox.wait()
+            self._take_beside_orders(message)
 
     def _take_beside_orders(self, message: Message) -> None:
         if isinstance(message, Order):
@@ -365,6 +372,11 @@ class Session:
         self._recorder.breadcrumb("group_lost", reason, lost_rank=rank)
         self._outbox.flush(_FLUSH_S)
         os._exit(ExitCode.GROUP_LOST)
+
+    def _look(self) -> None:
+        """Four times a second, from the watchdog's thread."""
+        self._recorder.surface(_SHOWN_AFTER_S)
+        self._heart.look(self._watchdog.working)
 
     def _overrun(self, guard: Guard) -> None:
         event = "pipeline_eval_timeout" if guard.code == ExitCode.EVAL_WEDGE else "deadline"

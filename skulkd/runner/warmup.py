@@ -23,7 +23,10 @@ def warm_up(
     recorder.point(
         "warmup", "warmup_start", owner=owner, memory=True, model_id=model_id, group_size=group.size
     )
-    with recorder.inside("prefill_barrier", "warmup_pre_generation_barrier", owner=owner):
+    with (
+        recorder.inside("prefill_barrier", "warmup_pre_generation_barrier", owner=owner),
+        recorder.brief("mx_barrier", entry="never"),
+    ):
         group.barrier()
     with recorder.inside(
         "warmup", "warmup_mlx_generate", owner=owner, memory=True, model_id=model_id
@@ -32,11 +35,14 @@ def warm_up(
             time.sleep(shard.should_timeout)
         faults.stall("wedge_warmup")
         tokens = engine.warm_up()
-    with recorder.inside(
-        "decode_barrier",
-        "warmup_final_barrier",
-        owner=owner,
-        model_id=model_id,
-        tokens_generated=tokens,
+    with (
+        recorder.inside(
+            "decode_barrier",
+            "warmup_final_barrier",
+            owner=owner,
+            model_id=model_id,
+            tokens_generated=tokens,
+        ),
+        recorder.brief("mx_barrier", entry="never"),
     ):
         group.barrier()

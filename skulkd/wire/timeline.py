@@ -3,7 +3,11 @@
 from pydantic import Field
 
 from skulkd.wire.base import Attributes, CamelModel
-from skulkd.wire.diagnostics import MlxMemorySnapshot, RunnerPhase
+from skulkd.wire.diagnostics import (
+    MlxMemorySnapshot,
+    RunnerPhase,
+    RunnerSupervisorDiagnostics,
+)
 from skulkd.wire.ids import CommandId, InstanceId, ModelId, NodeId, RunnerId, TaskId
 
 
@@ -26,6 +30,35 @@ class ClusterTimelineRunner(CamelModel):
     active_task_id: TaskId | None = None
     active_command_id: CommandId | None = None
     last_mlx_memory: MlxMemorySnapshot | None = None
+
+
+class RunnerLive(CamelModel):
+    """Where a runner's work stands at this moment; it tells so every second while it works."""
+
+    busy: bool
+    step: int = Field(description="Steps begun; counts the same on every rank.")
+    moves: int = Field(description="Waits that have ended.")
+    site: str | None = Field(default=None, description="What it waits in; null: its own work.")
+    site_seconds: float
+    silent_seconds: float = Field(description="Since it said so, by its node's clock.")
+    still_seconds: float = Field(description="Since step or moves changed.")
+
+
+class RunnerStanding(RunnerSupervisorDiagnostics):
+    """A supervisor's record with what only the timeline tells."""
+
+    live: RunnerLive | None = None
+    pending_seconds: float | None = None
+
+
+class TimelineRunner(ClusterTimelineRunner):
+    """With keys that the reference lacks."""
+
+    pending_task_ids: list[TaskId] = Field(
+        default_factory=list, description="Sent, not yet acknowledged."
+    )
+    pending_seconds: float | None = Field(default=None, description="Age of the oldest of them.")
+    live: RunnerLive | None = Field(default=None, description="Null: it never told.")
 
 
 class ClusterTimelineEntry(CamelModel):
@@ -92,6 +125,9 @@ class TimelineEntry(ClusterTimelineEntry):
 class Timeline(ClusterTimeline):
     """What we answer: the reference's timeline, and keys that it lacks."""
 
+    runners: list[TimelineRunner] = Field(  # type: ignore[assignment]
+        default_factory=list, description="By model, rank, runner."
+    )
     timeline: list[TimelineEntry] = Field(  # type: ignore[assignment]
         default_factory=list, description="By time, node, rank; clocks are not corrected."
     )
@@ -108,5 +144,5 @@ class NodeTimeline(CamelModel):
 
     asked_at: str
     answered_at: str
-    runners: list[ClusterTimelineRunner] = Field(default_factory=list)
+    runners: list[TimelineRunner] = Field(default_factory=list)
     timeline: list[TimelineEntry] = Field(default_factory=list)

@@ -13,6 +13,7 @@ from skulkd.runner.protocol import (
     Output,
     Phase,
     PrefillProgress,
+    Pulse,
     Status,
     TaskAcknowledged,
     TaskStatus,
@@ -22,14 +23,15 @@ from skulkd.wire.base import format_offset
 from skulkd.wire.diagnostics import (
     RunnerDiagnosticContext,
     RunnerFlightRecorderEntry,
-    RunnerSupervisorDiagnostics,
 )
 from skulkd.wire.ids import InstanceId, NodeId, RunnerId, TaskId
 from skulkd.wire.runners import RunnerIdle, RunnerStatus
 from skulkd.wire.shards import ShardMetadata
 from skulkd.wire.tasks import BaseRequestTask, Task
+from skulkd.wire.timeline import RunnerStanding
 from skulkd.worker.flight_recorder import FlightRecorder
 from skulkd.worker.milestones import Milestones
+from skulkd.worker.pulse import PulseView
 from skulkd.worker.task_book import TaskBook
 
 # The names under which clients of the reference know these.
@@ -67,6 +69,7 @@ class RunnerRecord:
         self.identity = identity
         self.book = TaskBook(clock)
         self.recorder = FlightRecorder(self.stamp(), clock)
+        self.pulse = PulseView(clock)
         self.milestones = Milestones()
         self.pid: int | None = None
         self.alive = False
@@ -94,6 +97,7 @@ class RunnerRecord:
         self.reported = False
         self.started_at = self.heard_at = self._clock()
         self.recorder.restart(self.stamp())
+        self.pulse.restart()
         self.set_status(RunnerIdle())
         self.milestone("process_start_requested", f"blas={blas}" if blas else None)
 
@@ -118,6 +122,10 @@ class RunnerRecord:
 
     def heard(self, message: FromRunner, size_bytes: int) -> None:
         """Note that the runner spoke, and what phase it is in."""
+        if isinstance(message, Pulse):
+            # No progress: a runner that hangs has a pulse, too.
+            self.pulse.take(message)
+            return
         self.heard_at = self._clock()
         stamp = self.stamp()
         if isinstance(message, Phase):
@@ -169,12 +177,12 @@ class RunnerRecord:
             n_layers=shard.n_layers,
         )
 
-    def diagnostics(self) -> RunnerSupervisorDiagnostics:
+    def diagnostics(self) -> RunnerStanding:
         """The record as it is at this moment."""
         context, recorder, book = self.context, self.recorder, self.book
         # What the phase belongs to is only active while it has not ended.
         active = recorder.task_id is not None and book.find(recorder.task_id) is not None
-        return RunnerSupervisorDiagnostics(
+        return RunnerStanding(
             runner_id=context.runner_id,
             instance_id=context.instance_id,
             node_id=context.node_id,
@@ -207,4 +215,6 @@ class RunnerRecord:
             last_event_received_at=None if self._last_event is None else self._last_event[0],
             last_event_type=None if self._last_event is None else self._last_event[1],
             milestones=self.milestones.shown(),
+            live=self.pulse.shown(),
+            pending_seconds=book.pending_s,
         )

@@ -276,6 +276,8 @@ class Supervisor:
                     self.cancel(message.task_id)
             case protocol.TaskTrace():
                 self.on_trace(message)
+            case protocol.Pulse():
+                pass  # kept by the record
             case protocol.Phase():
                 if message.sequence is not None:
                     self._send(Ack(sequence=message.sequence))

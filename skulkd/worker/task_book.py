@@ -43,6 +43,12 @@ class TaskBook:
         return [task_id for task_id, entry in self._open.items() if not entry.acknowledged]
 
     @property
+    def pending_s(self) -> float | None:
+        """How long the oldest task has been sent and not acknowledged; None without one."""
+        sent = [entry.sent_at for entry in self._open.values() if not entry.acknowledged]
+        return self._clock() - min(sent) if sent else None
+
+    @property
     def cancelled_ids(self) -> list[TaskId]:
         return list(self._cancelled)
 

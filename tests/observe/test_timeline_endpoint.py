@@ -18,7 +18,7 @@ from skulkd.api import timeline
 from skulkd.api.services import Services
 from skulkd.observe.timeline import NoPart, Part, clock_offset_s, read_part
 from skulkd.wire.ids import NodeId
-from skulkd.wire.timeline import Timeline
+from skulkd.wire.timeline import RunnerLive, RunnerStanding, Timeline
 from tests.api.in_process import serving, some_services
 from tests.observe.records import RecordingWorker, a_record
 from tests.peer_mesh import peer_mesh
@@ -58,6 +58,31 @@ async def test_runners_of_all_nodes_stand_side_by_side(tmp_path: Path) -> None:
         # The same clock on both sides, so the offset lies within the round trip.
         assert abs(skew.offset_seconds) <= skew.round_trip_seconds
         assert judge(body).worst.state == "OK"
+
+
+async def test_what_only_the_supervisor_knows_is_told_of_every_runner(tmp_path: Path) -> None:
+    """Pulse and pending tasks are keys of the timeline, not of the reference's own shapes."""
+    live = RunnerLive(
+        busy=True,
+        step=3,
+        moves=9,
+        site="mx_barrier",
+        site_seconds=4.0,
+        silent_seconds=0.5,
+        still_seconds=4.0,
+    )
+    record = a_record("node-a", rank=0).model_dump() | {"pendingTaskIds": ["task-9"]}
+    standing = RunnerStanding(**record, live=live, pendingSeconds=7.0)
+    [alone] = peer_mesh("node-a")
+    near = with_records(some_services(tmp_path, peers=alone), standing)
+    async with serving(near) as url, aiohttp.ClientSession(url) as client:
+        async with client.get("/v1/diagnostics/cluster/timeline") as answer:
+            [runner] = (await answer.json())["runners"]
+        async with client.get("/v1/diagnostics/node") as answer:
+            [plain] = (await answer.json())["supervisorRunners"]
+    assert (runner["pendingTaskIds"], runner["pendingSeconds"]) == (["task-9"], 7.0)
+    assert (runner["live"]["site"], runner["live"]["step"]) == ("mx_barrier", 3)
+    assert "live" not in plain
 
 
 async def test_silent_and_odd_nodes_are_listed_with_the_reason(

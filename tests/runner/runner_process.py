@@ -24,6 +24,7 @@ from skulkd.runner.protocol import (
     GenerationOptions,
     Output,
     Phase,
+    Pulse,
     RunnerOptions,
     RunTask,
     Status,
@@ -133,9 +134,13 @@ class Runner:
 
     def until(self, kind: type[M], condition: Callable[[M], bool] = lambda _: True) -> M:
         """Read on until a message of this kind fits; fails when the runner ends first."""
+        deadline = time.monotonic() + DEADLINE_S
         while (message := self.receive()) is not None:
             if isinstance(message, kind) and condition(message):
                 return message
+            if not isinstance(message, Pulse):
+                deadline = time.monotonic() + DEADLINE_S
+            assert time.monotonic() < deadline, f"it has a pulse only; log: {self.log_text()}"
         raise AssertionError(f"the runner ended first; log: {self.log_text()}")
 
     def drain(self) -> list[FromRunner]:

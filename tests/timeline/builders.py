@@ -52,6 +52,8 @@ def rank(
     in_phase_s: float | None = None,
     node: str | None = None,
     instance: str = INSTANCE,
+    live: dict[str, Any] | None = None,
+    pending_s: float | None = None,
 ) -> dict[str, Any]:
     """One runner and its entries; its phase is that of its newest step."""
     phase = steps[-1][1] if steps else "created"
@@ -75,7 +77,31 @@ def rank(
             "activeTaskId": task,
             "activeCommandId": None,
             "lastMlxMemory": None,
+            "pendingTaskIds": [] if pending_s is None else ["88d1aa22"],
+            "pendingSeconds": pending_s,
+            "live": live,
         },
+    }
+
+
+def pulse(
+    still_s: float,
+    site: str | None = None,
+    *,
+    step: int = 3,
+    moves: int = 9,
+    busy: bool = True,
+    silent_s: float = 0.5,
+) -> dict[str, Any]:
+    """What a runner tells of itself every second; without a site it is in no wait."""
+    return {
+        "busy": busy,
+        "step": step,
+        "moves": moves,
+        "site": site,
+        "siteSeconds": 0.0 if site is None else still_s,
+        "silentSeconds": silent_s,
+        "stillSeconds": still_s,
     }
 
 

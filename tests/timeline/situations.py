@@ -10,6 +10,7 @@ from tests.timeline.builders import (
     admitted,
     enter,
     leave,
+    pulse,
     rank,
     step,
     timeline,
@@ -32,8 +33,8 @@ EVAL = "pipeline_last_eval_output"
 SEND = "pipeline_last_send"
 
 
-def warming(number: int, *steps: Any) -> dict[str, Any]:
-    return rank(number, list(steps), status="RunnerWarmingUp", task=None)
+def warming(number: int, *steps: Any, live: Any = None) -> dict[str, Any]:
+    return rank(number, list(steps), status="RunnerWarmingUp", task=None, live=live)
 
 
 def d1() -> dict[str, Any]:
@@ -56,8 +57,57 @@ def decoding(ago_s: float, tokens: int) -> list[Any]:
     ]
 
 
+def by_pulse() -> list[Situation]:
+    """What entries alone do not tell: who is in the collective, and who should be."""
+    barrier = enter(40, "prefill_barrier", "prefill_mx_barrier")
+    generating = enter(40, "warmup", "warmup_mlx_generate")
+    connecting = enter(40, "connect_group", "initialize_mlx")
+    waits = pulse(40, "mx_barrier")
+    stage = pulse(40, "pipeline_step")
+    return [
+        Situation("D2", "HANG", 1, timeline(
+            *(rank(number, [*admitted(50), barrier], live=pulse(40) if number == 1 else waits)
+              for number in range(3))), "entered the barrier, not in it"),
+        Situation("D2", "HANG", None, timeline(
+            *(rank(number, [*admitted(50), barrier], live=waits) for number in range(2))),
+            "all are in it: nobody can be named"),
+        Situation("D1", "HANG", 1, timeline(
+            *(rank(number, decoding(41, 2), live=pulse(40) if number == 1 else stage)
+              for number in range(3))), "in no wait, in the middle of a pipeline"),
+        Situation("D1", "HANG", 2, timeline(
+            *(rank(number, [*decoding(41, 2), enter(40, "decode_stream", EVAL)],
+                   live=pulse(40, EVAL)) for number in range(3))),
+            "handing over is part of it: the last that computes holds up the others"),
+        Situation("D14", "HANG", 1, timeline(
+            warming(0, generating, live=stage), warming(1, generating, live=pulse(40)),
+            warming(2, generating, live=stage)), "all generate, one does not compute"),
+        Situation("D15", "HANG", 1, timeline(
+            *(rank(number, [connecting], status="RunnerConnecting", task=None,
+                   live=pulse(40) if number == 1 else pulse(40, "group_handshake"))
+              for number in range(2))), "connecting, not in the handshake"),
+        Situation("D26", "HANG", 1, timeline(
+            *(rank(number, decoding(41, 2),
+                   live=pulse(40) if number == 1 else pulse(40, "model_step"))
+              for number in range(2))), "tensor: no pipeline details"),
+        Situation("FROZEN", "HANG", 1, timeline(
+            rank(0, decoding(41, 2), live=stage),
+            rank(1, decoding(41, 2), live=pulse(40, "pipeline_step", silent_s=40.0))),
+            "at work without a pulse"),
+        Situation("D21", "HANG", 0, timeline(
+            rank(0, READY, status="RunnerReady", task=None, pending_s=31.0)),
+            "at rest, with a task that it never took"),
+        Situation("D21", "WAITING", 0, timeline(
+            rank(0, READY, status="RunnerReady", task=None, pending_s=6.0))),
+    ]  # fmt: skip
+
+
 def situations() -> list[Situation]:
-    """Every rule that a timeline can show."""
+    """Every rule that a timeline can show, by entries alone where they suffice."""
+    return [*by_entries(), *by_pulse()]
+
+
+def by_entries() -> list[Situation]:
+    """A timeline without pulses, as other versions tell it."""
     agree = "mx_all_gather_tasks"
     barrier = "prefill_mx_barrier"
     kv = step(63, "kv_cache_lookup", "kv_cache_result", prefix_hit_length=0)
@@ -165,8 +215,12 @@ def situations() -> list[Situation]:
                      step(40, "cancel_requested", "supervisor_cancel_requested", TASK),
                      step(1, "decode_stream", "decode_token_progress", completion_tokens=50)]))),
         Situation("EVAL", "RECOVERED", 0, timeline(
-            rank(0, [step(90, "decode_stream", "pipeline_eval_timeout", RECV),
+            rank(0, [step(90, "decode_stream", "pipeline_eval_timeout", EVAL),
                      step(30, "idle", "runner_ready")], status="RunnerReady", task=None))),
+        Situation("EVAL", "RECOVERED", None, timeline(
+            rank(0, [step(90, "decode_stream", "pipeline_eval_timeout", RECV),
+                     step(30, "idle", "runner_ready")], status="RunnerReady", task=None)),
+            "who waited for data is a victim"),
         Situation("LOAD", "WAITING", 0, timeline(
             rank(0, [enter(200, "load_model", "load_mlx_items")], status="RunnerLoading",
                  task=None))),

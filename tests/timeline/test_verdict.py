@@ -14,11 +14,22 @@ from tests.timeline.builders import (
     admitted,
     at,
     enter,
+    pulse,
     rank,
     step,
     timeline,
 )
 from tests.timeline.situations import RECV, Situation, d1, decoding, situations
+
+CATALOGUE = [f"D{number}" for number in range(1, 27)]
+"""The signatures of the runbook; each needs a timeline that shows it."""
+
+
+@pytest.mark.parametrize("rule", [*CATALOGUE, "D0", "FROZEN", "EVAL", "LOAD"])
+def test_every_signature_has_a_timeline_that_shows_it(rule: str) -> None:
+    shown = [one for one in situations() if one.rule == rule]
+    assert shown, f"no timeline shows {rule}"
+    assert all(judge(one.timeline, names=NODES).worst.rule == rule for one in shown)
 
 
 @pytest.mark.parametrize("situation", situations(), ids=lambda one: f"{one.rule}-{one.state}")
@@ -58,6 +69,32 @@ def test_no_hang_while_any_rank_moves(situation: Situation) -> None:
         before["runners"][0]["lastProgressAt"] = at(999)
     before["runners"][-1]["lastProgressAt"] = at(999)
     assert judge(situation.timeline, before, names=NODES).worst.state is not State.HANG
+
+
+def test_a_step_without_an_entry_is_a_move() -> None:
+    """Slow steps write one entry in 25; the pulse counts every one."""
+    hung = timeline(*(rank(number, decoding(41, 2), live=pulse(40)) for number in range(2)))
+    assert judge(hung, hung).worst.state is State.HANG
+    later = copy.deepcopy(hung)
+    later["runners"][1]["live"] |= {"step": 4}
+    assert judge(later, hung).worst.state is State.WAITING
+    later["runners"][1]["live"] |= {"stillSeconds": 1.0}
+    assert judge(later).worst.state is State.OK
+
+
+def test_a_task_that_is_not_taken_is_evidence_of_other_hangs_too() -> None:
+    hung = d1()
+    hung["runners"][1] |= {"pendingTaskIds": ["88d1aa22"], "pendingSeconds": 12.0}
+    worst = judge(hung, names=NODES).worst
+    assert worst.rule == "D1"
+    assert "rank 1 on kite2: 1 task sent and not acknowledged for 12 s (D21)" in worst.evidence
+
+
+def test_an_idle_runner_without_a_pulse_is_not_frozen() -> None:
+    idle = [step(9000, "idle", "runner_ready")]
+    quiet = pulse(9000, busy=False, silent_s=9000)
+    ranks = [rank(number, idle, status="RunnerReady", task=None, live=quiet) for number in range(2)]
+    assert judge(timeline(*ranks)).worst.state is State.OK
 
 
 def test_a_new_entry_on_one_rank_is_enough_to_be_well() -> None:

@@ -253,3 +253,35 @@ def test_measured_spans_are_an_event_like_any_other(record: RunnerRecord) -> Non
     """A runner that traces must not end its supervisor."""
     record.heard(protocol.TaskTrace(task_id=TaskId("t1"), rank=0, traces=[]), 10)
     assert record.diagnostics().last_event_type == "TracesCollected"
+
+
+def test_a_pulse_tells_where_the_work_stands_and_is_no_progress(
+    record: RunnerRecord, time: Time
+) -> None:
+    assert record.diagnostics().live is None
+    heard_at = record.heard_at
+    time.seconds = 10.0
+    record.heard(protocol.Pulse(busy=True, step=3, moves=7, site="mx_barrier", site_s=2.0), 40)
+    time.seconds = 13.0
+    record.heard(protocol.Pulse(busy=True, step=3, moves=7, site="mx_barrier", site_s=5.0), 40)
+    time.seconds = 14.0
+    live = record.diagnostics().live
+    assert live is not None
+    assert (live.site, live.site_seconds, live.silent_seconds) == ("mx_barrier", 6.0, 1.0)
+    assert live.still_seconds == 4.0
+    assert record.heard_at == heard_at
+    record.heard(protocol.Pulse(busy=True, step=4, moves=7), 40)
+    live = record.diagnostics().live
+    assert live is not None
+    assert (live.step, live.still_seconds, live.site_seconds) == (4, 0.0, 0.0)
+    record.starting()
+    assert record.diagnostics().live is None
+
+
+def test_how_long_a_task_was_not_taken_is_known(record: RunnerRecord, time: Time) -> None:
+    task = a_request(INSTANCE.instance_id, "hello")
+    record.sent(task)
+    time.seconds = 6.0
+    assert record.diagnostics().pending_seconds == 6.0
+    record.book.acknowledge(task.task_id)
+    assert record.diagnostics().pending_seconds is None
