@@ -108,6 +108,9 @@ def test_a_slow_rank_moves_and_answers(group: MakeGroup, tiny: Path) -> None:
     after = follower.until(Pulse, lambda m: m.step > before.step)
     assert after.moves > before.moves
     assert pair.answer(task_id).status.status == "Complete"
+    for runner in pair.ranks:
+        # The last pulse says that the work is over: an idle runner is not a frozen one.
+        runner.until(Pulse, lambda m: not m.busy)
 
 
 def test_a_cancel_that_is_ignored_changes_nothing(group: MakeGroup, tiny: Path) -> None:
@@ -117,10 +120,3 @@ def test_a_cancel_that_is_ignored_changes_nothing(group: MakeGroup, tiny: Path) 
     pair.cancel(task_id)
     answer = pair.answer(task_id)
     assert (answer.status.status, answer.usage.completion_tokens) == ("Complete", 60)
-
-
-def test_work_that_is_over_is_told_once(group: MakeGroup, tiny: Path) -> None:
-    """The last pulse says that nothing is under way; an idle runner is not frozen."""
-    pair = group(2, tiny)
-    for runner in pair.ranks:
-        runner.until(Pulse, lambda m: not m.busy)
