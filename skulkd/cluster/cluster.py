@@ -23,6 +23,7 @@ from skulkd.cluster.messages import Beat, Bye, Entry, Message
 from skulkd.cluster.private import without_words
 from skulkd.cluster.reign import Reign
 from skulkd.cluster.ruling import Rules
+from skulkd.cluster.saving import Saving
 from skulkd.cluster.says import (
     Action,
     Applied,
@@ -42,7 +43,6 @@ from skulkd.wire.state import State
 
 TICK_S = 0.1
 GREET_AGAIN_S = 1.0
-SAVE_DELAY_S = 0.2
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +85,6 @@ class Cluster:
         self._me = me
         self._changes = changes
         self._telemetry = telemetry
-        self._file = file
         self.fabric = Fabric(plan, self)
         self.core = Core(me.node_id, me.name, rules, record=file.load() if file else None)
         self.peers = FabricPeers(me.node_id, self._others, self.fabric.send)
@@ -100,9 +99,7 @@ class Cluster:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._advanced = asyncio.Event()
         self._session_since = time.monotonic()
-        self._saved: object = None
-        self._save_at: float | None = None
-        self._saving: asyncio.Task[None] | None = None
+        self._saving = Saving(file, lambda: self.core.ledger) if file is not None else None
         # The command line may have made this node part of nothing but itself.
         self.core.start(time.monotonic(), alone=not (plan.peers or plan.multicast))
         self._carry_out()
@@ -168,16 +165,19 @@ class Cluster:
                 if now >= at and node not in self.greetings:
                     self._greet(node)
             self._after()
-            self._save_when_due(now)
+            if (
+                self._saving is not None
+                and self.core.ledger.session is not None
+                and self.core.synced
+            ):
+                self._saving.look(now)
             await asyncio.sleep(TICK_S)
 
     async def leave(self) -> None:
         """Say good-bye, write what must outlive the process, close."""
         self.fabric.publish("beat", encode(kind_of(Bye()), dump(Bye())))
         if self._saving is not None:
-            await asyncio.gather(self._saving, return_exceptions=True)
-        if self._save_at is not None:
-            await asyncio.to_thread(self._save)
+            await self._saving.finish()
         await self.peers.stop()
         await asyncio.to_thread(self.fabric.close)
 
@@ -355,30 +355,3 @@ class Cluster:
     def _advance(self) -> None:
         advanced, self._advanced = self._advanced, asyncio.Event()
         advanced.set()
-
-    # The disk.
-
-    def _save_when_due(self, now: float) -> None:
-        ledger = self.core.ledger
-        durable = (ledger.state.instances, ledger.state.tracing_enabled, ledger.session)
-        waiting = tuple(ledger.waiting)
-        same = (*durable, waiting)
-        if self._file is None or ledger.session is None or not self.core.synced:
-            return
-        if self._saved != same and self._save_at is None:
-            self._saved, self._save_at = same, now + SAVE_DELAY_S
-        if self._save_at is not None and now >= self._save_at and self._saving is None:
-            self._save_at = None
-            self._saving = asyncio.create_task(asyncio.to_thread(self._save))
-            self._saving.add_done_callback(self._after_save)
-
-    def _after_save(self, _task: asyncio.Task[None]) -> None:
-        self._saving = None
-
-    def _save(self) -> None:
-        if self._file is None:
-            return
-        try:
-            self._file.save(self.core.ledger.record())
-        except OSError as error:
-            log.warning("placements cannot be written to %s: %s", self._file.path, error.strerror)

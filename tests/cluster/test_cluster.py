@@ -14,7 +14,14 @@ from skulkd.cluster import greeting
 from skulkd.cluster.commands import NO_MASTER, Decision
 from skulkd.cluster.telemetry import Readings
 from skulkd.peers import PeerRefused
-from skulkd.wire.events import InstanceCreated, TaskCreated, TestEvent, TracingStateChanged
+from skulkd.wire.events import (
+    InstanceCreated,
+    InstanceDeleted,
+    TaskCreated,
+    TestEvent,
+    TracingStateChanged,
+)
+from skulkd.wire.ids import InstanceId
 from skulkd.wire.tasks import InputMessage
 from tests.cluster.certificates import make_certificates, tls_files
 from tests.cluster.clusters import Member, agree, clusters, until
@@ -138,19 +145,21 @@ async def test_another_protocol_version_does_not_join_and_is_named(
         assert not a.cluster.peers.others()
 
 
-async def test_placements_are_on_disk_and_damage_costs_one_version(tmp_path: Path) -> None:
+async def test_placements_and_deletions_are_on_disk_soon_after_they_changed(
+    tmp_path: Path,
+) -> None:
     async with clusters(tmp_path, "a") as (a,):
-        a.cluster.append(InstanceCreated(instance=an_instance("i1", (a.node_id,))))
-        await until(lambda: (one := a.file.load()) and one.placements, "i1 on disk")
-        a.cluster.append(InstanceCreated(instance=an_instance("i2", (a.node_id,))))
-        await until(lambda: (one := a.file.load()) and len(one.placements) == 2, "i2 on disk")
-    raw = a.file.path.read_bytes()
-    a.file.path.write_bytes(raw[:-9] + b"x" * 9)
+        for name in ("i1", "i2"):
+            a.cluster.append(InstanceCreated(instance=an_instance(name, (a.node_id,))))
+        await until(lambda: (one := a.file.load()) and len(one.placements) == 2, "both on disk")
+        deleted = InstanceDeleted(instance_id=InstanceId("i1"))
+        a.cluster.decide([deleted], "c1", "{}")
+        await until(lambda: (one := a.file.load()) and one.deletions, "the deletion on disk")
+        a.cluster.append(TracingStateChanged(enabled=True))
     record = a.file.load()
     assert record is not None
-    assert [one.instance.instance_id for one in record.placements] == ["i1"]
-    a.file.path.with_suffix(".old").write_text("{}")
-    assert a.file.load() is None
+    assert [one.instance.instance_id for one in record.placements] == ["i2"]
+    assert record.tracing, "what was not written yet is written at the end"
 
 
 async def test_figures_tell_members_master_journal_and_traffic(tmp_path: Path) -> None:
