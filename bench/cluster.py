@@ -18,8 +18,10 @@ from pathlib import Path
 import psutil
 
 from bench.figures import Figure
+from tests.cluster_live.busy import busy_cores
 from tests.cluster_live.chatting import Answer, question, stream
 from tests.cluster_live.cluster import LiveCluster, is_formed, make_cluster
+from tests.cluster_live.lan import Machine, lan, lan_missing
 from tests.cluster_live.live_node import LiveNode
 
 SIZES = tuple(int(word) for word in os.environ.get("CLUSTER_SIZES", "8,16,32").split(","))
@@ -31,13 +33,16 @@ _POLL_S = 0.01
 
 
 def run() -> list[Figure]:
-    return [_formation(), _loss_to_error(), _failover(), *_curve()]
+    return [_formation(), *_losses(), _loss_to_error(), _failover(), *_curve()]
 
 
 @contextmanager
-def _cluster(count: int, *arguments: str) -> Iterator[LiveCluster]:
+def _cluster(
+    count: int, *arguments: str, machines: Sequence[Machine] = ()
+) -> Iterator[LiveCluster]:
     with tempfile.TemporaryDirectory() as base:
-        made = make_cluster(Path(base) / "cluster", count, arguments=arguments)
+        where = Path(base) / "cluster"
+        made = make_cluster(where, count, arguments=arguments, machines=machines)
         try:
             yield made
         finally:
@@ -72,6 +77,64 @@ def _formation() -> Figure:
     whole = statistics.median(one for _, one in taken)
     detail = f"{whole:.1f} s from nothing, process starts included; median of {ROUNDS}"
     return Figure("Formation of 3 nodes, all daemons up", after_up, 2.0, "less", "s", detail)
+
+
+def _losses() -> Iterator[Figure]:
+    """Workers and masters in turns vanish while a loop keeps every core busy."""
+    with _cluster(3, "--no-worker") as three, busy_cores():
+        _form(three)
+        for what, how, bound_s in (
+            ("killed", signal.SIGKILL, 2.0),
+            ("frozen", signal.SIGSTOP, 4.0),
+        ):
+            taken = []
+            for number in range(2 * ROUNDS):
+                victim = _victim(three, master=bool(number % 2))
+                taken.append(_notice(three, victim, lambda one, how=how: os.kill(one.pid, how)))
+                _rejoin(three, victim)
+            yield _noticed(what, taken, bound_s)
+    if lan_missing() is None:
+        yield _noticed("cut off", _cut_off(), 4.0)
+
+
+def _cut_off() -> list[float]:
+    """The same for a machine whose cable is pulled."""
+    taken = []
+    with lan(3) as network, _cluster(3, "--no-worker", machines=network.machines) as three:
+        _form(three)
+        with busy_cores():
+            for number in range(ROUNDS):
+                victim = _victim(three, master=bool(number % 2))
+                alone = three.nodes.index(victim)
+                rest = [one for one in range(3) if one != alone]
+                taken.append(_notice(three, victim, lambda _, a=alone, b=rest: network.cut([a], b)))
+                network.heal()
+                three.wait_formed()
+    return taken
+
+
+def _noticed(what: str, taken: Sequence[float], bound_s: float) -> Figure:
+    detail = f"by all others; median {statistics.median(taken):.2f} s, worst of {len(taken)}"
+    name = f"Node {what} to its loss noticed, all cores busy"
+    return Figure(name, max(taken), bound_s, "less", "s", detail)
+
+
+def _victim(three: LiveCluster, *, master: bool) -> LiveNode:
+    leads = three.master()
+    return next(one for one in three.nodes if (one is leads) == master)
+
+
+def _notice(three: LiveCluster, victim: LiveNode, lose: Callable[[LiveNode], None]) -> float:
+    """Seconds until none of the others counts the node any more."""
+    others = [one for one in three.nodes if one is not victim]
+    gone = victim.node_id
+    begun = time.monotonic()
+    lose(victim)
+    return _wait(lambda: not any(_sees(one, gone) for one in others)) - begun
+
+
+def _sees(node: LiveNode, node_id: str) -> bool:
+    return any(one["nodeId"] == node_id and one["ok"] for one in node.view()["nodes"])
 
 
 def _loss_to_error() -> Figure:
