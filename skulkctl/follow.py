@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from skulkctl.errors import CliError, UsageMistake
 from skulkctl.stdout import write
-from skulkctl.tables import Column, Resource, render
+from skulkctl.tables import Column, Resource, plain, render
 from skulkctl.units import time_text
 from skulkctl.views.read import Document, dig
 
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 POLL_S = 1.0
 FORMATS = ("table", "wide", "jsonl", "name")
+
+_AT = Column("at", "at", "When it was seen.")
+_CHANGE = Column("change", "change", "joined, changed or left.", status=True)
+_DIFFERS = Column("differs", "differs", "What is another value now.")
 
 Load = Callable[[], Sequence[Document]]
 
@@ -38,6 +42,18 @@ def changes(
     for key, item in before.items():
         if key not in after:
             yield "left", item
+
+
+def key(item: Document) -> str:
+    return str(item["id"])
+
+
+def differences(before: Document, after: Document, notable: Sequence[str]) -> str:
+    """`role worker → master`, for every notable path whose value is another one."""
+    facts = zip(notable, _facts(before, notable), _facts(after, notable), strict=True)
+    return ", ".join(
+        f"{path} {plain(old)} → {plain(new)}" for path, old, new in facts if old != new
+    )
 
 
 def _facts(item: Document, notable: Sequence[str]) -> list[object]:
@@ -58,7 +74,7 @@ def watch_rows(
             f"formats: {', '.join(FORMATS)}",
             hints=["one JSON document for each change:  --watch -o jsonl"],
         )
-    rows = {str(item["id"]): item for item in load()}
+    rows = {key(item): item for item in load()}
     if call.format == "jsonl":
         _tell(call, resource, [("present", item) for item in rows.values()])
     else:
@@ -67,7 +83,7 @@ def watch_rows(
     while True:
         pause(POLL_S)
         try:
-            now = {str(item["id"]): item for item in load()}
+            now = {key(item): item for item in load()}
         except CliError as error:
             if not silent:
                 call.talk.warning(f"no answer: {'; '.join(error.why) or error.what}")
@@ -76,26 +92,38 @@ def watch_rows(
         if silent:
             call.talk.note("answers again")
             silent = False
-        _tell(call, resource, list(changes(rows, now, notable)))
+        found = [
+            (kind, {**item, "differs": differences(rows.get(key(item), {}), item, notable)})
+            for kind, item in changes(rows, now, notable)
+        ]
+        _tell(call, resource, found)
         rows = now
 
 
 def _tell(call: Invocation, resource: Resource, found: Sequence[tuple[str, Document]]) -> None:
     from skulkctl.output import to_json
 
-    at = time_text(datetime.now(UTC))
+    moment = datetime.now(UTC)
     if call.format == "jsonl":
         for kind, item in found:
-            write(to_json({"type": kind, "at": at, "object": item}, indent=None))
+            told = {name: value for name, value in item.items() if name != "differs"}
+            write(to_json({"type": kind, "at": time_text(moment), "object": told}, indent=None))
         return
-    columns = [
-        Column("at", "at", "When it was seen."),
-        Column("change", "change", "joined, changed or left.", status=True),
-        *resource.choose(call.style.columns, wide=call.format == "wide"),
-    ]
+    at = time_text(moment.replace(microsecond=0))
     for kind, item in found:
-        row = {**item, "at": at, "change": kind}
         if call.format == "name":
             write(f"{kind} {resource.name_of(item)}\n")
-        else:
-            write(render(columns, [row], headers=False, colour=call.style.colour))
+            continue
+        columns = resource.choose(call.style.columns, wide=call.format == "wide")
+        row = {**item, "at": at, "change": kind}
+        # The whole row says who it is; of a row that is known already, only what is new matters.
+        shown = [*columns[:2], _DIFFERS] if kind == "changed" else columns
+        write(
+            render(
+                [_AT, _CHANGE, *shown],
+                [row],
+                headers=False,
+                colour=call.style.colour,
+                least=(len(at), len("changed")),
+            )
+        )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import zip_longest
 
 from skulkctl.errors import UsageMistake
 from skulkctl.screen import pad, paint, printable, role_of, width
@@ -126,11 +127,13 @@ def render(
     *,
     headers: bool = True,
     colour: bool = False,
+    least: Sequence[int] = (),
 ) -> str:
-    """Rows with two-space gutters; no boxes, nothing cut off."""
+    """Rows with two-space gutters; no boxes, nothing cut off. `least`: widths of first columns."""
     rows = [[column.cell(item) for column in columns] for item in items]
     lines = [[column.header for column in columns], *rows] if headers else rows
     widths = [max((width(line[i]) for line in lines), default=0) for i in range(len(columns))]
+    widths = [max(pair) for pair in zip_longest(widths, least[: len(widths)], fillvalue=0)]
     shown = []
     for number, line in enumerate(lines):
         cells = [

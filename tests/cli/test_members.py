@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from skulkctl.fetch import read_members
-from skulkctl.follow import changes
+from skulkctl.follow import changes, differences
 from skulkctl.views.nodes import skew, trip
 from tests.cli.conftest import Cli
 from tests.cli.stock import KITE1, KITE2, KITE3, Reply, StockNode, recorded
@@ -140,24 +143,51 @@ def test_only_notable_facts_make_a_change() -> None:
     assert found({"a": row("ok", 1)}, {}) == ["left"]
 
 
+def test_a_change_says_what_is_new() -> None:
+    before = {"role": "worker", "health": "ok", "error": None}
+    after = {"role": "master", "health": "ok", "error": "frozen"}
+    told = differences(before, after, ("role", "health", "error"))
+    assert told == "role worker → master, error - → frozen"
+
+
 def test_watch_refuses_formats_that_need_an_end(cli: Cli, stock: StockNode) -> None:
     result = cli("nodes", "--watch", "-o", "json")
     assert result.code == 2
     assert "--watch cannot print json" in result.err
 
 
-def test_watch_tells_every_change_until_it_is_interrupted(stock: StockNode) -> None:
-    stock.on("GET", "/v1/cluster", ALL_WELL)
-    command = [sys.executable, "-m", "skulkctl", "nodes", "--watch", "-o", "jsonl"]
+@contextlib.contextmanager
+def watching(*arguments: str) -> Iterator[subprocess.Popen[str]]:
     child = subprocess.Popen(
-        command,
+        [sys.executable, "-m", "skulkctl", "nodes", "--watch", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # noqa: PLW1509
     )
-    assert child.stdout is not None
     try:
+        yield child
+    finally:
+        child.kill()
+        child.communicate()
+
+
+def test_a_watched_table_goes_on_with_what_changed(stock: StockNode) -> None:
+    stock.on("GET", "/v1/cluster", ALL_WELL)
+    with watching() as child:
+        assert child.stdout is not None
+        shown = [child.stdout.readline() for _ in range(4)]
+        assert shown[0].startswith("NAME")
+        stock.on("GET", "/v1/cluster", SILENT)
+        at, rest = child.stdout.readline().split("  ", 1)
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", at)
+        assert re.match(r"changed  kite\d  \S+  health \S+ → NO ANSWER, error - → ", rest), rest
+
+
+def test_watch_tells_every_change_until_it_is_interrupted(stock: StockNode) -> None:
+    stock.on("GET", "/v1/cluster", ALL_WELL)
+    with watching("-o", "jsonl") as child:
+        assert child.stdout is not None
         first = [json.loads(child.stdout.readline()) for _ in range(3)]
         assert [(one["type"], one["object"]["name"]) for one in first] == [
             ("present", "kite1"),
@@ -181,6 +211,3 @@ def test_watch_tells_every_change_until_it_is_interrupted(stock: StockNode) -> N
         assert (left["type"], left["object"]["name"]) == ("left", "kite3")
         child.send_signal(signal.SIGINT)
         assert child.wait(60) == 130
-    finally:
-        child.kill()
-        child.communicate()
