@@ -18,7 +18,7 @@ from skulkd.cluster.disk import RecordFile
 from skulkd.cluster.fabric import Fabric, FabricPlan
 from skulkd.cluster.fabric_peers import FabricPeers
 from skulkd.cluster.frames import BadFrame, Head, decode, encode
-from skulkd.cluster.greeting import Greeting, read_greeting, why_not
+from skulkd.cluster.greeting import Greeting, read_greeting, same_place, why_not
 from skulkd.cluster.messages import Beat, Bye, Entry, Message
 from skulkd.cluster.private import without_words
 from skulkd.cluster.reign import Reign
@@ -258,8 +258,8 @@ class Cluster:
             self.gone.setdefault(node, tuple(addresses))
 
     def is_met(self, addresses: Sequence[str]) -> bool:
-        """Whether a node at one of these addresses is here, whatever its id is now."""
-        return any(set(addresses) & set(one.addresses) for one in self.greetings.values())
+        """Whether the daemon at these addresses is here, whatever its id is now."""
+        return any(same_place(addresses, one.addresses) for one in self.greetings.values())
 
     def lacks_members(self) -> bool:
         """Whether the master sees more nodes than this one."""
@@ -276,6 +276,12 @@ class Cluster:
     def _lose(self, node: NodeId, why: str) -> None:
         greeting = self.greetings.pop(node, None)
         if greeting is not None and why != "left":
+            # Whoever was lost there before it was an earlier start of the same daemon.
+            self.gone = {
+                one: where
+                for one, where in self.gone.items()
+                if not same_place(where, greeting.addresses)
+            }
             self.gone[node] = greeting.addresses
         self._alive.pop(node, None)
         self._refused.discard(node)

@@ -5,6 +5,7 @@ This frame must stay readable for ever: by it nodes of different versions find o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from skulkd.cluster.frames import Head, encode
@@ -44,6 +45,15 @@ def read_greeting(head: Head) -> Greeting:
         tuple(one for one in known if isinstance(one, str))[:32],
         (major, minor),
     )
+
+
+def same_place(one: Sequence[str], other: Sequence[str]) -> bool:
+    """Whether two lists of addresses are of one daemon, before and after a restart perhaps.
+
+    One address in common proves nothing: every machine with containers has the same bridge.
+    """
+    here, there = set(one), set(other)
+    return bool(here and there) and (here <= there or there <= here)
 
 
 def why_not(greeting: Greeting, own_version: str) -> str | None:
