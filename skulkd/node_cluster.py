@@ -24,6 +24,7 @@ from skulkd.api.services import Identity
 from skulkd.cluster.cluster import Changes, Cluster, Self
 from skulkd.cluster.disk import RecordFile
 from skulkd.cluster.fabric import FabricError, FabricPlan, TlsFiles
+from skulkd.cluster.greeting import PROTOCOL, parse_protocol
 from skulkd.cluster.refused import BadCertificate, check_files
 from skulkd.cluster.ruling import Replan, Rules
 from skulkd.cluster.telemetry import Telemetry
@@ -39,6 +40,7 @@ ATTEMPTS = 5
 REFUSED_AFTER_S = 5.0
 LOOK_S = 1.0
 DEFAULT_NAMESPACE = "skulk"
+PROTOCOL_VARIABLE = "SKULK_TEST_CLUSTER_PROTOCOL"
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +79,7 @@ def build_cluster(
         identity.name = name
 
     cluster = Cluster(
-        Self(identity.node_id, identity.name, identity.version, addresses),
+        Self(identity.node_id, identity.name, identity.version, addresses, _protocol(start)),
         plan,
         Rules(replan, start.settings.started.config.cluster.on_node_loss),
         Changes(journal.applied, journal.replaced, renamed),
@@ -206,6 +208,12 @@ def _free_port(host: str) -> int:
     with _bound(host, 0) as sock:
         port: int = sock.getsockname()[1]
         return port
+
+
+def _protocol(start: Start) -> tuple[int, int]:
+    """This version's, unless a test makes this node one of another version."""
+    told = start.settings.sources.environ.get(PROTOCOL_VARIABLE)
+    return parse_protocol(told) if told else PROTOCOL
 
 
 def _tls(config: SkulkConfig, start: Start) -> TlsFiles | None:

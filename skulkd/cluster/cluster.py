@@ -18,7 +18,7 @@ from skulkd.cluster.disk import RecordFile
 from skulkd.cluster.fabric import Fabric, FabricPlan
 from skulkd.cluster.fabric_peers import FabricPeers
 from skulkd.cluster.frames import BadFrame, Head, decode, encode
-from skulkd.cluster.greeting import Greeting, read_greeting, same_place, why_not
+from skulkd.cluster.greeting import PROTOCOL, Greeting, read_greeting, same_place, why_not
 from skulkd.cluster.messages import Beat, Bye, Entry, Message
 from skulkd.cluster.private import without_words
 from skulkd.cluster.reign import Reign
@@ -68,6 +68,7 @@ class Self:
     version: str
     addresses: Callable[[], Sequence[str]]
     """Where its fabric can be reached, HOST:PORT."""
+    protocol: tuple[int, int] = PROTOCOL
 
 
 class Cluster:
@@ -219,14 +220,17 @@ class Cluster:
 
     def _greet(self, node: NodeId) -> None:
         self._alive[node] = time.monotonic() + GREET_AGAIN_S
-        greeting = Greeting(self.core.roster.name, self._me.version, tuple(self._me.addresses()))
-        self.fabric.send(node, greeting.frame())
+        self.fabric.send(node, self._greeting().frame())
+
+    def _greeting(self) -> Greeting:
+        me = self._me
+        return Greeting(self.core.roster.name, me.version, tuple(me.addresses()), me.protocol)
 
     def _on_hello(self, node: NodeId, head: Head) -> None:
         if node not in self._alive:
             return  # It has vanished since, or will be greeted when it appears.
         greeting = read_greeting(head)
-        if (reason := why_not(greeting, self._me.version)) is not None:
+        if (reason := why_not(greeting, self._greeting())) is not None:
             if node not in self._refused:
                 self._refused.add(node)
                 log.warning("%s (%s) does not join: %s", greeting.name, node, reason)

@@ -56,12 +56,18 @@ def same_place(one: Sequence[str], other: Sequence[str]) -> bool:
     return bool(here and there) and (here <= there or there <= here)
 
 
-def why_not(greeting: Greeting, own_version: str) -> str | None:
+def why_not(greeting: Greeting, own: Greeting) -> str | None:
     """Why a node with this greeting cannot be a member; None when it can."""
-    if greeting.protocol[0] == PROTOCOL[0]:
+    if greeting.protocol[0] == own.protocol[0]:
         return None
-    theirs, ours = (".".join(map(str, one)) for one in (greeting.protocol, PROTOCOL))
+    theirs, ours = (".".join(map(str, one.protocol)) for one in (greeting, own))
     return (
         f"it runs skulkd {greeting.version} with cluster protocol {theirs}, this node runs"
-        f" {own_version} with {ours}; install the same version on both"
+        f" {own.version} with {ours}; install the same version on both"
     )
+
+
+def parse_protocol(text: str) -> tuple[int, int]:
+    """`MAJOR.MINOR`. Raises ValueError."""
+    major, _, minor = text.partition(".")
+    return int(major), int(minor)

@@ -11,6 +11,7 @@ from skulkd.cluster.cluster import Changes, Cluster, Self
 from skulkd.cluster.commands import Commands
 from skulkd.cluster.disk import RecordFile
 from skulkd.cluster.fabric import FabricPlan, TlsFiles
+from skulkd.cluster.greeting import PROTOCOL
 from skulkd.cluster.messages import Entry
 from skulkd.cluster.ruling import Rules
 from skulkd.cluster.telemetry import Telemetry
@@ -26,7 +27,14 @@ class Member:
     """One node."""
 
     def __init__(
-        self, name: str, home: Path, peers: Sequence[str], tls: TlsFiles | None = None
+        self,
+        name: str,
+        home: Path,
+        peers: Sequence[str],
+        tls: TlsFiles | None = None,
+        *,
+        version: str = "1.2.3",
+        protocol: tuple[int, int] = PROTOCOL,
     ) -> None:
         self.address = f"127.0.0.1:{free_port()}"
         self.events: list[Event] = []
@@ -42,7 +50,7 @@ class Member:
             peers=peers,
             tls=tls,
         )
-        me = Self(plan.node_id, name, "1.2.3", lambda: [self.address])
+        me = Self(plan.node_id, name, version, lambda: [self.address], protocol)
         self.file = RecordFile(home / name / "placements.json")
         rules = Rules(lambda _: "nothing is planned here")
         changes = Changes(self._applied, self._replaced, self._renamed)

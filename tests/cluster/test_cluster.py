@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from pathlib import Path
 
@@ -10,8 +11,10 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from skulkd.api.cluster_metrics import ClusterCollector
-from skulkd.cluster import greeting
+from skulkd.cluster.codec import is_message
 from skulkd.cluster.commands import NO_MASTER, Decision
+from skulkd.cluster.frames import decode, encode
+from skulkd.cluster.greeting import PROTOCOL
 from skulkd.cluster.telemetry import Readings
 from skulkd.peers import PeerRefused
 from skulkd.wire.events import (
@@ -21,7 +24,7 @@ from skulkd.wire.events import (
     TestEvent,
     TracingStateChanged,
 )
-from skulkd.wire.ids import InstanceId
+from skulkd.wire.ids import InstanceId, NodeId
 from skulkd.wire.tasks import InputMessage
 from tests.cluster.certificates import make_certificates, tls_files
 from tests.cluster.clusters import Member, agree, clusters, until
@@ -126,23 +129,57 @@ async def test_readings_reach_the_others_and_go_with_their_node(tmp_path: Path) 
 
 
 async def test_another_protocol_version_does_not_join_and_is_named(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
     async with clusters(tmp_path, "a") as (a,):
-        newer = Member("kite9", tmp_path, [a.address])
-        frame = greeting.Greeting("kite9", "9.0.0", (), (2, 4)).frame()
-        monkeypatch.setattr(newer.cluster, "_greet", lambda n: newer.cluster.fabric.send(n, frame))
+        newer = Member("kite9", tmp_path, [a.address], version="9.0.0", protocol=(2, 4))
         await newer.start()
         try:
-            await until(lambda: "does not join" in caplog.text, "the warning")
+            await until(lambda: caplog.text.count("does not join") == 2, "the warnings of both")
         finally:
             await newer.crash()
         assert (
             "kite9 (node-kite9) does not join: it runs skulkd 9.0.0 with cluster protocol 2.4"
             in (caplog.text)
         )
+        assert "a (node-a) does not join: it runs skulkd 1.2.3 with cluster protocol" in caplog.text
         assert not a.cluster.peers.others()
+
+
+class _Chatty:
+    """A fabric's voice as of a newer minor version: it says more than this version knows."""
+
+    def __init__(self, member: Member) -> None:
+        self.said = 0
+        fabric = member.cluster.fabric
+        put = fabric._put
+
+        def more(plane: str, node: NodeId | None, body: bytes) -> None:
+            kind, head, rest = decode(body)
+            if is_message(kind):
+                rest = json.dumps({**json.loads(rest), "colour": {"of": "the sea"}}).encode()
+            self.said += 1
+            extra = {key: value for key, value in head.items() if key != "k"} | {"mood": [1]}
+            put(plane, node, encode(kind, rest, **extra))
+
+        fabric._put = more  # type: ignore[method-assign]
+
+
+async def test_a_newer_minor_version_joins_and_what_it_adds_is_ignored(tmp_path: Path) -> None:
+    async with clusters(tmp_path, "a") as (a,):
+        newer = Member("b", tmp_path, [a.address], version="1.9.0", protocol=(PROTOCOL[0], 99))
+        voice = _Chatty(newer)
+        await newer.start()
+        try:
+            await until(lambda: agree([a, newer]), "one cluster")
+            newer.cluster.append(InstanceCreated(instance=an_instance("i1", (a.node_id,))))
+            await until(lambda: a.state.instances and newer.state == a.state, "the instance")
+            a.commands.register("x", lambda _: Decision([TestEvent()], b'"done"'))
+            assert await newer.commands.send("x", b"", 60) == b'"done"'
+            assert voice.said
+        finally:
+            await newer.stop()
 
 
 async def test_placements_and_deletions_are_on_disk_soon_after_they_changed(
