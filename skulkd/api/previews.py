@@ -10,7 +10,7 @@ from pydantic import Field
 
 from skulkd.api.errors import ApiError, ok
 from skulkd.api.instances import find_card, place_order
-from skulkd.api.placement_errors import placement_error, refusal_object, refusal_text
+from skulkd.api.placement_errors import refusal_object, refusal_text
 from skulkd.api.routes import RouteTable
 from skulkd.api.services import services
 from skulkd.placement.built import instance_of
@@ -110,9 +110,10 @@ async def get_placement(request: web.Request, query: PlacementQuery) -> web.Resp
         instance = planned_instance(order.wish, cluster, state, order.instance_id)
     except Refusal as refusal:
         smaller = (await node.inference.models.catalogue()).smaller_variants(card)
-        error = placement_error(refusal, alternatives(refusal, order.wish, cluster, state, smaller))
+        near = alternatives(refusal, order.wish, cluster, state, smaller)
         # This one does not wait, so what is pending is an answer like any other.
-        raise ApiError(400, error.message, refusal=error.refusal) from refusal
+        told = refusal_object(refusal, near)
+        raise ApiError(400, refusal_text(refusal, near), refusal=told) from refusal
     return ok(instance.model_dump_json().encode())
 
 

@@ -181,7 +181,8 @@ class InfoPending(Refusal):
             message = f"{known} nodes are known, but no connected cycle of at least {min_nodes} yet"
         super().__init__(
             f"{message}; the cluster may still be starting, retry shortly",
-            data={"known": known, "minNodes": min_nodes, "nodeIds": list(node_ids)},
+            [_SEE_NODES],
+            {"known": known, "minNodes": min_nodes, "nodeIds": list(node_ids)},
         )
 
 

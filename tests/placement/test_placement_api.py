@@ -62,49 +62,6 @@ async def test_a_model_is_placed_over_the_nodes_that_were_named(
     assert hosts["b"][1]["ip"] == "10.0.0.3"
 
 
-CASES = [
-    ({"min_nodes": 9}, "TooFewNodes", "min_nodes=9 is impossible"),
-    ({"only_nodes": ["ghost"]}, "UnknownNode", "[ghost]"),
-    ({"excluded_nodes": EVERYONE}, "AllExcluded", "excluded_nodes"),
-    ({"model_id": "t/big"}, "DoesNotFit", "No candidate cycle fits t/big"),
-    ({"model_id": "t/odd", "sharding": "Tensor", "min_nodes": 2}, "NotDivisible", "heads 5"),
-    ({"model_id": "t/whole", "sharding": "Tensor"}, "TensorUnsupported", "tensor parallelism"),
-    ({"model_id": "t/image"}, "NotServed", "TextToImage"),
-    ({"model_id": "t/flat", "min_nodes": 2}, "TooFewLayers", "at least 1 layer per node"),
-    ({"instance_meta": "MlxJaccl", "min_nodes": 2}, "NoRdma", "no RDMA-connected cycles"),
-    ({"model_id": "t/gguf"}, "Ineligible", "llama_cpp-cpu"),
-    ({"model_id": "t/small", "only_nodes": [OWN]}, "NoFiles", "skulkctl model import"),
-    (
-        {"model_id": "mlx-community/DeepSeek-V3.1-8bit"},
-        "PipelineUnsupported",
-        "not supported for DeepSeek V3.1",
-    ),
-]
-
-
-@pytest.mark.parametrize(("body", "kind", "fragment"), CASES, ids=[case[1] for case in CASES])
-async def test_every_refusal_is_a_400_with_its_kind_and_changes_nothing(
-    node: Services, client: Client, body: dict[str, Any], kind: str, fragment: str
-) -> None:
-    await keep(node, "t/big", 200)
-    await keep(node, "t/odd", 1, num_key_value_heads=5)
-    await keep(node, "t/whole", 1, supports_tensor=False)
-    await keep(node, "t/image", 1, tasks=["TextToImage"])
-    await keep(node, "t/flat", 1, n_layers=1)
-    await keep(node, "t/small", 1)
-    await keep(node, "mlx-community/DeepSeek-V3.1-8bit", 1)
-    gguf = {"placement": {"compatibleBackends": ["llama_cpp-cpu"]}}
-    await keep(node, "t/gguf", 1, **gguf)
-    status, answer = await place(client, **{"model": MODEL, **_renamed(body)})
-    assert (status, answer["error"]["refusal"]["kind"]) == (400, kind)
-    assert fragment in answer["error"]["message"]
-    assert node.replica.state.instances == {}
-
-
-def _renamed(body: dict[str, Any]) -> dict[str, Any]:
-    return {"model" if key == "model_id" else key: value for key, value in body.items()}
-
-
 async def test_an_unknown_model_is_a_404_in_the_envelope(client: Client) -> None:
     status, answer = await place(client, "skulk/tiny-lama")
     assert status == 404
@@ -118,13 +75,6 @@ async def test_memory_that_was_not_read_yet_is_a_503(node: Services, client: Cli
     assert status == 503
     assert "Memory info" in answer["error"]["message"]
     assert answer["error"]["message"].endswith("(waited 0s)")
-
-
-async def test_links_that_were_not_measured_yet_are_a_503(node: Services, client: Client) -> None:
-    for name in EVERYONE:
-        read(node, name, memory_of(16), [], EVERYONE)
-    status, answer = await place(client, MODEL, min_nodes=2)
-    assert (status, answer["error"]["refusal"]["kind"]) == (503, "InfoPending")
 
 
 async def test_a_refusal_for_memory_has_the_arithmetic_and_the_nearest_plans(
@@ -183,15 +133,6 @@ async def test_memory_of_a_deleted_model_counts_before_it_is_read_again(
     assert preview["previews"][0]["instance"] is not None, "the dry run counts it, too"
     assert (await place(client, "t/eight", **only))[0] == 200
     assert (await place(client, "t/eight", **only))[0] == 400, "and counts it once"
-
-
-async def test_a_draining_node_takes_nothing_and_is_named(tmp_path: Path) -> None:
-    node = some_cluster(tmp_path, ["b"])
-    node.placements._draining = lambda: {NodeId("b"), OWN}
-    async with asked(node) as client:
-        status, answer = await place(client, MODEL)
-    assert (status, answer["error"]["refusal"]["kind"]) == (400, "AllDraining")
-    assert answer["error"]["refusal"]["leftOut"] == {OWN: "is draining", "b": "is draining"}
 
 
 async def test_previews_say_what_would_really_be(client: Client) -> None:

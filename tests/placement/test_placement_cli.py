@@ -5,15 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from skulkd.api.services import Services
-from skulkd.wire.ids import NodeId
 from tests.cli.conftest import Cli, Result, cli, home
-from tests.placement.a_cluster import MODEL, OWN, Client, asked, read, some_cluster
-from tests.placement.builders import memory_of
+from tests.placement.a_cluster import MODEL, OWN, Client, asked, some_cluster
 from tests.placement.test_placement_api import keep
 
 __all__ = ["cli", "home"]
@@ -37,66 +34,6 @@ async def client(
 async def run(cli: Cli, *arguments: str) -> Result:
     # The daemon is in this thread's loop, so the CLI must not block it.
     return await asyncio.to_thread(cli, *arguments)
-
-
-async def cards(node: Services) -> None:
-    await keep(node, "t/big", 200)
-    await keep(node, "t/odd", 1, num_key_value_heads=5)
-    await keep(node, "t/whole", 1, supports_tensor=False)
-    await keep(node, "t/image", 1, tasks=["TextToImage"])
-    await keep(node, "t/flat", 1, n_layers=1)
-    await keep(node, "t/small", 1)
-    gguf: Any = {"compatibleBackends": ["llama_cpp-cpu"]}
-    await keep(node, "t/gguf", 1, placement=gguf)
-
-
-REFUSED = [
-    (["--min-nodes", "9"], "min_nodes=9 is impossible"),
-    (["--exclude", "node-test", "--exclude", "kite2", "--exclude", "kite3"], "excluded node"),
-    (["t/big"], "kite2-name needs ~"),
-    (["t/odd", "--sharding", "Tensor", "--min-nodes", "2"], "key-value heads 5"),
-    (["t/whole", "--sharding", "Tensor"], "does not support tensor parallelism"),
-    (["t/image"], "TextToImage"),
-    (["t/flat", "--min-nodes", "2"], "need at least 1 layer per node"),
-    (["--instance-meta", "MlxJaccl", "--min-nodes", "2"], "no RDMA-connected cycles"),
-    (["t/gguf"], "kite2-name has only mlx"),
-    (["t/small", "--only", "node-test"], "has no files"),
-]
-
-
-@pytest.mark.parametrize(("arguments", "fragment"), REFUSED)
-async def test_every_refusal_is_exit_4_with_names_and_hints(
-    node: Services, client: Client, cli: Cli, arguments: list[str], fragment: str
-) -> None:
-    await cards(node)
-    words = arguments if not arguments[0].startswith("--") else [MODEL, *arguments]
-    result = await run(cli, "place", *words)
-    assert result.code == 4, result
-    assert fragment in result.err
-    assert "hint: " in result.err
-    assert "kite2 " not in result.err.replace("kite2-name", "")
-    assert node.replica.state.instances == {}
-    dry = await run(cli, "place", *words, "--dry-run")
-    assert (dry.code, dry.out) == (4, "")
-    assert fragment in dry.err
-
-
-async def test_a_draining_node_is_named(node: Services, client: Client, cli: Cli) -> None:
-    node.placements._draining = lambda: [NodeId(name) for name in EVERYONE]
-    result = await run(cli, "place", MODEL)
-    assert result.code == 4
-    assert "kite3-name is draining" in result.err
-    assert "skulkctl undrain NODE" in result.err
-
-
-async def test_a_starting_cluster_is_refused_for_now(
-    node: Services, client: Client, cli: Cli
-) -> None:
-    for name in EVERYONE:
-        read(node, name, memory_of(16), [], EVERYONE)
-    result = await run(cli, "place", MODEL, "--min-nodes", "2")
-    assert result.code == 4
-    assert result.err.startswith(f"error: cannot place {MODEL} yet\n")
 
 
 @pytest.mark.parametrize("flag", ["--exclude", "--only"])
@@ -127,7 +64,7 @@ async def test_what_a_dry_run_shows_is_what_its_plan_places(
 async def test_preview_lists_ways_needs_and_reasons(
     node: Services, client: Client, cli: Cli
 ) -> None:
-    await cards(node)
+    await keep(node, "t/big", 200)
     shown = await run(cli, "preview", MODEL)
     assert shown.code == 0
     assert shown.out.count("\nPipeline  MlxRing  yes") == 3
