@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster_live.cluster import LiveCluster
+from skulkd.store.tiny import TinyShape, make_tiny_model
+from tests.cluster_live.chatting import question
+from tests.cluster_live.cluster import LiveCluster, make_cluster
 from tests.daemon_process import wait_until
 from tests.sharded.group import DEADLINE_S, LiveGroup, answer, create, delete, is_process
 
+# Phases that last long enough to be struck; the next attempt goes through them as well.
+FAULTS = {"SKULK_FAULTS": "stall_connect@*:0.5;wedge_warmup@*:0.5"}
+DEEP = "local/deep"
+LAYERS = 48
 # The others are moments; `tests/worker/test_group_starting.py` holds ranks where they are.
 PHASES = ["RunnerConnecting", "RunnerLoading", "RunnerWarmingUp"]
 TRIES = 40
@@ -34,6 +41,42 @@ def strike(group: LiveGroup, rank: int, phase: str, number: int) -> int | None:
     assert isinstance(pid, int)
     os.kill(pid, number)
     return pid
+
+
+@pytest.fixture(scope="module")
+def slowly(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveCluster]:
+    """Three nodes whose ranks take their time, and a model with many small layers."""
+    made = make_cluster(tmp_path_factory.mktemp("slowly"), 3, environ=FAULTS)
+    for node in made.nodes:
+        make_tiny_model(node.home / "models", DEEP, TinyShape(layers=LAYERS))
+    try:
+        made.start()
+        made.wait_formed()
+        made.wait_links()
+        yield made
+    finally:
+        made.end()
+
+
+@pytest.mark.parametrize(("rank", "phase"), list(enumerate(PHASES)))
+def test_a_rank_that_is_killed_while_starting(slowly: LiveCluster, rank: int, phase: str) -> None:
+    """Each phase once, each rank once; what is left is for `make soak`."""
+    for _ in range(TRIES):
+        group = create(slowly, slowly.nodes, model_id=DEEP)
+        pid = strike(group, rank, phase, signal.SIGKILL)
+        if pid is not None:
+            break
+        delete(group)
+    else:
+        pytest.fail(f"never saw rank {rank} in {phase}")
+    try:
+        wait_until(lambda: not is_process(pid), "the rank to be gone", DEADLINE_S)
+        group.wait_serving()
+        assert pid not in group.pids()
+        reply = slowly.nodes[0].post("/v1/chat/completions", question(2, model=DEEP))
+        assert reply.status == 200, reply
+    finally:
+        delete(group)
 
 
 @pytest.mark.slow
