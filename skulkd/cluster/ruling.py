@@ -37,6 +37,7 @@ from skulkd.cluster.messages import (
 from skulkd.cluster.restoring import Restoring
 from skulkd.cluster.roster import Roster
 from skulkd.cluster.says import Applied, Broadcast, Lost, Outbox, Said, Send
+from skulkd.cluster.timing import Timing
 from skulkd.wire.events import Event, InstanceDeleted, NodeTimedOut
 from skulkd.wire.ids import NodeId
 from skulkd.wire.instances import Instance
@@ -58,8 +59,6 @@ class Rules:
 
     replan: Replan
     on_node_loss: Literal["replace", "delete"] = "replace"
-    silent_s: float = 10.0
-    """After so long without a beat a node counts as lost, even if its sockets live."""
     join_s: float = 6.0
     """Nodes of a cluster that ceded have so long to join; then they count as lost."""
     settle_s: float = 2.0
@@ -77,6 +76,9 @@ class Holder(Protocol):
     out: Outbox
     roster: Roster
     ledger: Ledger
+
+    @property
+    def timing(self) -> Timing: ...
 
 
 class Ruling:
@@ -220,7 +222,7 @@ class Ruling:
         for member in list(core.roster.members.values()):
             # Followers tell only their master, so this one has not heard them before it led.
             quiet_s = core.now - max(member.heard_at, self._began)
-            if not member.silent and quiet_s > self._rules.silent_s:
+            if not member.silent and quiet_s > core.timing.silent_s:
                 member.silent = True
                 text = f"{member.name} ({member.node_id}) gives no sign of life"
                 core.out.put(Said("warning", text))

@@ -21,13 +21,20 @@ class Timing:
     stagger_s: float = 0.6
     """The next best node waits so much longer for the best one to lead."""
     resend_s: float = 0.4
+    silent_s: float = 3.4
+    """After so long without a beat a master counts a node as lost, even if its sockets live: with
+    the beat before it and the tick after it, four seconds after its event loop began to hang."""
     still_s: float = 2.0
     """A node that was not run for so long must not believe what it remembers."""
 
     def scaled(self, nodes: int) -> Timing:
         factor = max(1.0, nodes / 16)
-        beat_s, timeout_s = self.beat_s * factor, self.beat_timeout_s * factor
-        return replace(self, beat_s=beat_s, beat_timeout_s=timeout_s)
+        return replace(
+            self,
+            beat_s=self.beat_s * factor,
+            beat_timeout_s=self.beat_timeout_s * factor,
+            silent_s=self.silent_s * factor,
+        )
 
 
 class Doubt:

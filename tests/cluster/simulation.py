@@ -9,6 +9,7 @@ import random
 from collections.abc import Iterable
 
 from skulkd.cluster.core import Core
+from skulkd.cluster.fabric import LEASE_MS
 from skulkd.cluster.messages import Bye, Message, Record
 from skulkd.cluster.ruling import Rules
 from skulkd.cluster.says import Applied, Broadcast, Introduce, Lost, Renamed, Replaced, Said, Send
@@ -17,7 +18,7 @@ from skulkd.wire.ids import InstanceId, NodeId
 from skulkd.wire.instances import Instance
 
 STEP_S = 0.1
-LEASE_S = 3.0
+LEASE_S = LEASE_MS / 1000
 
 
 def nowhere(_instance: Instance) -> Instance | str:
@@ -33,11 +34,18 @@ class Node:
         self.lost: list[NodeId] = []
         self.applied = 0
         self.replaced = 0
-        self.frozen = False
+        self.frozen_at: float | None = None
+        self.hung = False
+        self.missed: list[tuple[NodeId, Message]] = []
+        """What came while its loop hung; its sockets took it."""
 
     @property
     def node_id(self) -> NodeId:
         return self.core.node_id
+
+    @property
+    def frozen(self) -> bool:
+        return self.frozen_at is not None
 
 
 class Simulation:
@@ -78,10 +86,24 @@ class Simulation:
         self.kill(node_id)
 
     def freeze(self, node_id: str) -> None:
-        self.nodes[NodeId(node_id)].frozen = True
+        """The whole process: its links are gone when their lease has run out."""
+        node = self.nodes[NodeId(node_id)]
+        node.frozen_at = self.now if node.frozen_at is None else node.frozen_at
 
     def thaw(self, node_id: str) -> None:
-        self.nodes[NodeId(node_id)].frozen = False
+        self.nodes[NodeId(node_id)].frozen_at = None
+
+    def hang(self, node_id: str) -> None:
+        """Its event loop only: the links live."""
+        self.nodes[NodeId(node_id)].hung = True
+
+    def wake(self, node_id: str) -> None:
+        node = self.nodes[NodeId(node_id)]
+        node.hung = False
+        missed, node.missed = node.missed, []
+        for sender, message in missed:
+            node.core.receive(self.now, sender, message)
+        self._carry_out(node)
 
     def cut(self, one_side: Iterable[str]) -> None:
         """No word passes between these and the others."""
@@ -128,7 +150,7 @@ class Simulation:
         for _, _, sender, to, message in sorted(due, key=lambda one: one[:2]):
             self._deliver(sender, to, message)
         for node in list(self.nodes.values()):
-            if not node.frozen:
+            if not (node.frozen or node.hung):
                 node.core.tick(self.now)
                 node.core.flush(self.now)
                 self._carry_out(node)
@@ -159,6 +181,10 @@ class Simulation:
     def _linked(self, one: NodeId, other: NodeId) -> bool:
         return one != other and frozenset((one, other)) in self._links
 
+    def _lapsed(self, node: NodeId) -> bool:
+        frozen_at = self.nodes[node].frozen_at
+        return frozen_at is not None and self.now - frozen_at >= LEASE_S
+
     def _change_links(self) -> None:
         ids = list(self.nodes)
         wanted = {
@@ -167,8 +193,8 @@ class Simulation:
             for other in ids
             if one < other
             and frozenset((one, other)) not in self._cut
-            and not self.nodes[one].frozen
-            and not self.nodes[other].frozen
+            and not self._lapsed(one)
+            and not self._lapsed(other)
         }
         for link in sorted(self._links - wanted, key=sorted):
             self._links.discard(link)
@@ -203,6 +229,9 @@ class Simulation:
         if node is None or sender not in self.nodes or not self._linked(sender, to):
             return
         if node.frozen:
+            return
+        if node.hung:
+            node.missed.append((sender, message))
             return
         node.core.receive(self.now, sender, message)
         self._carry_out(node)

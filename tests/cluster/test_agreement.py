@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from skulkd.cluster.merging import with_nodes
 from skulkd.cluster.messages import Entries, Entry, Snapshot, Submit, Waiting
 from skulkd.cluster.ruling import Rules
+from skulkd.cluster.timing import Timing
 from skulkd.wire.events import (
     InstanceCreated,
     InstanceDeleted,
@@ -117,12 +118,10 @@ def test_a_master_that_hangs_is_deposed_and_follows_when_it_wakes() -> None:
     sim = three()
     old = sim.masters()[0]
     node = sim.nodes[old]
-    # Its sockets live; only its loop stands still.
-    tick, node.core.tick = node.core.tick, lambda _now: None  # type: ignore[method-assign]
-    receive, node.core.receive = node.core.receive, lambda *_: None  # type: ignore[method-assign]
+    sim.hang(old)
     sim.run(7)
     assert sum(one.core.role == "leading" for one in sim.nodes.values() if one is not node) == 1
-    node.core.tick, node.core.receive = tick, receive  # type: ignore[method-assign]
+    sim.wake(old)
     sim.run(5)
     sim.assert_one_cluster()
     assert sim.masters() != [old]
@@ -218,7 +217,7 @@ def test_a_new_master_does_not_take_those_for_silent_who_did_not_tell_it() -> No
     old = sim.masters()[0]
     cut_off, third = (node for node in sim.nodes if node != old)
     sim.append(old, created("i1", third))
-    sim.run(sim.rules.silent_s + 5)
+    sim.run(Timing().silent_s + 5)
     sim.cut_link(old, cut_off)
     sim.run(2)
     assert cut_off in sim.masters()

@@ -22,3 +22,21 @@ def test_a_hung_master_is_deposed_and_follows_when_it_wakes(cluster: StartCluste
         chosen = others[0].view()["masterNodeId"]
     three.wait_formed()
     assert {node.view()["masterNodeId"] for node in three.nodes} == {chosen}
+
+
+def test_a_hung_follower_is_lost_and_is_back_when_it_wakes(cluster: StartCluster) -> None:
+    three = cluster(3, arguments=["--no-worker"])
+    master = three.master()
+    hung = next(node for node in three.nodes if node is not master)
+
+    def said(words: str) -> bool:
+        return any(words in line for line in master.daemon.stderr)
+
+    with main_thread_stopped(hung.pid):
+        lost = f"{hung.name} ({hung.node_id}) gives no sign of life"
+        wait_until(lambda: said(lost), "the master to notice", 90)
+        seen = {one["nodeId"] for one in master.view()["nodes"] if one["ok"]}
+        assert hung.node_id not in seen
+    wait_until(lambda: said(f"{hung.name} is back"), "it to be back", 90)
+    three.wait_formed()
+    assert {node.view()["masterNodeId"] for node in three.nodes} == {master.node_id}
