@@ -22,7 +22,7 @@ from bench.figures import Figure
 from bench.sse_client import Run, ask_all
 from scripts.live_daemon import LiveDaemon, live_daemon
 
-MODELS = {"tiny": ("skulk/tiny-llama", 128, 7), "SmolLM2": ("skulk/SmolLM2-135M-Instruct", 48, 3)}
+MODELS = {"tiny": ("skulk/tiny-llama", 128, 7), "SmolLM2": ("skulk/SmolLM2-135M-Instruct", 96, 3)}
 CLIENTS = (1, 4, 8)
 TOPICS = ("tea", "rain", "maps", "iron", "bees", "salt", "wool", "moss")
 READY_DEADLINE_S = 180.0

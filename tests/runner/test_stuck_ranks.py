@@ -45,12 +45,20 @@ def test_every_fault_is_tried_here() -> None:
 
 
 def stands_in(runner: Runner, sites: set[str | None]) -> Pulse:
-    """Two pulses of a rank that stands still, in one of these places."""
-    first = runner.until(Pulse, lambda m: m.busy and m.site in sites)
-    return runner.until(
-        Pulse,
-        lambda m: (m.site, m.step, m.moves) == (first.site, first.step, first.moves),
-    )
+    """The second of two equal pulses in one of these places: a rank that stands still.
+
+    The first one may catch it on its way, so every pulse is compared with the one before.
+    """
+    before: Pulse | None = None
+
+    def stands(pulse: Pulse) -> bool:
+        nonlocal before
+        last, before = before, pulse
+        if not pulse.busy or pulse.site not in sites or last is None:
+            return False
+        return (last.site, last.step, last.moves) == (pulse.site, pulse.step, pulse.moves)
+
+    return runner.until(Pulse, stands)
 
 
 @pytest.mark.parametrize("fault", IN_A_REQUEST)
