@@ -1,4 +1,4 @@
-"""`skulkctl restart`: replace one node's daemon by a fresh one."""
+"""`skulkctl restart`: replace one node's daemon, or one model's runners, by fresh ones."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from skulkctl.errors import (
     Refused,
     RouteMissing,
     ServerFailed,
+    UsageMistake,
 )
 from skulkctl.exits import ExitCode
 from skulkctl.invocation import Invocation
@@ -37,18 +38,35 @@ EXAMPLES = """
   skulkctl restart kite2 --wait --timeout 2m
   skulkctl restart kite1 --confirm kite1      the master, without a question
   skulkctl restart kite2 --dry-run
+  skulkctl restart --instance 3fa9c1d2 --wait   a model that was given up, or hangs
 """
 
 
 @verb(app, "restart", REACH, FORMAT, CONFIRM, examples=EXAMPLES)
 def restart(
     call: Invocation,
-    node: Annotated[str, typer.Argument(metavar="NODE", help="Name, id, or a prefix of either.")],
+    node: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[NODE]", help="Name, id, or a prefix of either.", show_default=False
+        ),
+    ] = None,
+    instance: Annotated[
+        str | None,
+        typer.Option(
+            "--instance",
+            metavar="INSTANCE",
+            help="Instead of a daemon, the runners of this placed model: id, prefix or model.",
+        ),
+    ] = None,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Return when the node is back under a new id.")
+        bool, typer.Option("--wait", help="Return when the node, or the model, is back.")
     ] = False,
 ) -> int:
     """Restart the daemon of one node in place; it rejoins by itself under a new id.
+
+    With --instance the runners of one placed model are started anew where they are instead:
+    after "Not started again", once the cause is gone, or when a model hangs.
 
     Models on that node are unloaded. Asks first: y/N, or the node's name when it is the master
     of several nodes. With --wait, --timeout limits the whole wait (5m if not given); exit 6
@@ -56,7 +74,13 @@ def restart(
     """
     from skulkctl.confirm import Danger, protect
 
-    plan = _plan(call, node)
+    if (node is None) == (instance is None):
+        raise UsageMistake("name a node, or a placed model with --instance")
+    if instance is not None:
+        from skulkctl.restarting import restart_instance
+
+        return restart_instance(call, instance, wait)
+    plan = _plan(call, str(node))
     if call.options.get("dry_run"):
         _report(call, plan, "would restart")
         for line in plan.consequences:

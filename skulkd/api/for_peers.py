@@ -9,6 +9,7 @@ from skulkd.api.cluster import serve_hello
 from skulkd.api.diagnostics import serve_diagnostics
 from skulkd.api.load import serve_load
 from skulkd.api.logs import serve_logs
+from skulkd.api.restarting import serve_instance_restart
 from skulkd.api.runner_cancel import serve_runner_cancel
 from skulkd.api.services import Services
 from skulkd.api.task_relay import serve_tasks
@@ -21,6 +22,7 @@ def serve_peers(node: Services) -> None:
     serve_tasks(node.peers, node.inference.worker)
     serve_cancel(node)
     serve_runner_cancel(node)
+    serve_instance_restart(node)
     serve_diagnostics(node)
     serve_timeline(node)
     serve_capture(node)

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from skulkd.runner.protocol import GenerationOptions
 from skulkd.wire.diagnostics import RunnerSupervisorDiagnostics, TaskCancelStatus
-from skulkd.wire.ids import TaskId
+from skulkd.wire.ids import InstanceId, TaskId
 from skulkd.wire.tasks import TextGeneration
 from skulkd.worker.task_stream import TaskStream
 
@@ -17,6 +17,8 @@ class Worker(Protocol):
     async def submit(self, task: TextGeneration, generation: GenerationOptions) -> TaskStream: ...
 
     def cancel(self, task_id: TaskId) -> TaskCancelStatus: ...
+
+    def restart(self, instance_id: InstanceId) -> None: ...
 
     def diagnostics(self) -> list[RunnerSupervisorDiagnostics]: ...
 

@@ -6,13 +6,20 @@ from enum import IntEnum
 
 from skulkd.runner.exits import MEANINGS, ExitCode
 from skulkd.wire.diagnostics import RunnerPhase
+from skulkd.wire.ids import InstanceId
 
 _MAX_WORDS = 2000
+RESTARTED = "restarted by an operator"
 
 
 def cut(words: str) -> str:
     """What a runner says, at a length that states and logs can bear."""
     return words if len(words) <= _MAX_WORDS else words[:_MAX_WORDS] + "…"
+
+
+def try_again(instance_id: InstanceId) -> str:
+    """What to type when nothing is started any more, once the cause is gone."""
+    return f"once that is mended: skulkctl restart --instance {instance_id[:8]}"
 
 
 class Blame(IntEnum):

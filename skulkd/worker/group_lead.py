@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from skulkd.wire.ids import InstanceId, NodeId
-from skulkd.worker.causes import Blame, Ending
+from skulkd.worker.causes import RESTARTED, Blame, Ending, try_again
 from skulkd.worker.crash_window import CrashWindow
 from skulkd.worker.group_messages import IN_ATTEMPT, Goal, Level, Report
 from skulkd.worker.options import GroupLimits
@@ -125,11 +125,14 @@ class GroupLead:
         if self.phase == "ending" and self.cause is None:
             self._endings.append((self._seats[rank], ending))
 
-    def retry(self) -> None:
-        """An operator wants another try, now."""
+    def restart(self) -> None:
+        """An operator wants another attempt, now; the present one, if any, ends."""
         self._crashes.close()
+        self.fail(0, Ending(RESTARTED, True, blame=Blame.LOST))
         if self.phase == "failed":
             self.phase, self._due = "gathering", self._clock()
+        if self.phase == "gathering":
+            self.cause = None
 
     def look(self) -> None:
         """Take every step that can be taken now."""
@@ -226,9 +229,7 @@ class GroupLead:
         why = "another start would not help" if self._hopeless else "it crashed too often"
         if self._hopeless or self._crashes.open:
             self.phase, self._due = "failed", None
-            self.cause = (
-                f"{self.cause}. Not started again: {why}; delete the instance and place it again"
-            )
+            self.cause = f"{self.cause}. Not started again: {why}; {try_again(self._instance_id)}"
 
     def _nothing_left(self) -> bool:
         """No rank that can be asked has anything of the attempt."""

@@ -123,7 +123,7 @@ class StopRunner:
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """No more restarts until an operator acts."""
+    """No more restarts until an operator asks for one: `skulkctl restart --instance`."""
 
     runner_id: RunnerId
     why: str

@@ -8,12 +8,13 @@ from skulkd.wire.ids import NodeId, RunnerId
 from skulkd.wire.instances import Instance
 from skulkd.wire.runners import (
     RunnerFailed,
+    RunnerIdle,
     RunnerReady,
     RunnerRunning,
     RunnerStatus,
     RunnerWarmingUp,
 )
-from skulkd.worker.causes import Ending
+from skulkd.worker.causes import RESTARTED, Ending, try_again
 from skulkd.worker.crash_window import CrashWindow
 from skulkd.worker.desk import TaskDesk
 from skulkd.worker.group_seat import GroupSeat
@@ -115,20 +116,25 @@ class Slot:
         """Say so where everybody looks."""
         self.given_up = True
         reason = "" if self._ending is None else f"{self._ending.reason}. "
-        message = f"{reason}Not started again: {why}; delete the instance and place it again"
+        message = f"{reason}Not started again: {why}; {try_again(self.instance.instance_id)}"
         self.record.set_status(RunnerFailed(error_message=message))
 
-    def retry(self) -> None:
-        """An operator wants another try, now."""
+    def restart(self) -> None:
+        """An operator wants a new process, now: also where it was given up."""
         self.crashes.close()
         self.given_up = False
         self._restart_at = self._clock()
-        if self.seat is not None:
-            self.seat.refused = None
-            if self.seat.lead is not None:
-                self.seat.lead.retry()
         if self._ending is not None:
             self._ending = Ending(self._ending.cause, restart_helps=True)
+        seat = self.seat
+        if seat is not None:
+            seat.refused = seat.membership.cause = None
+            if seat.lead is not None:
+                seat.lead.restart()
+        elif self.supervisor is not None:
+            self.supervisor.abort(RESTARTED)
+        if isinstance(self.record.status, RunnerFailed):
+            self.record.set_status(RunnerIdle())
 
     def for_plan(self, leader_lost: str | None = None) -> LocalRunner:
         ending = self._ending

@@ -75,6 +75,7 @@ class Supervisor:
         self._process: RunnerProcess | None = None
         self._leaving = False
         self._aborted = False
+        self._abort_reason = ""
         self._with_group: Ending | None = None
         self._refused: str | None = None
         self._late: str | None = None
@@ -136,11 +137,15 @@ class Supervisor:
         self._send(Cancel(task_id=task_id))
         self._on_change()
 
-    def abort(self) -> None:
-        """Kill it because its group has ended. Not asked: it may hang for ever inside MLX."""
+    def abort(self, why: str = "ended with its group") -> None:
+        """Kill it, because its group has ended or somebody wants a new one.
+
+        Not asked: it may hang for ever inside MLX.
+        """
         if self._aborted:
             return
         self._aborted = True
+        self._abort_reason = why
         if self._process is not None:
             self._kill_with_group(self._process)
 
@@ -191,7 +196,7 @@ class Supervisor:
         if state == "stopped":
             self._with_group = killed(STOPPED, phase)
         elif state != "gone":
-            self._with_group = Ending("ended with its group", True, phase, blame=Blame.FOLLOWED)
+            self._with_group = Ending(self._abort_reason, True, phase, blame=Blame.FOLLOWED)
         process.send_signal(signal.SIGKILL)
 
     async def _fault(

@@ -152,9 +152,9 @@ class Worker:
         if isinstance(self._spawn, ForkingSpawn):
             await self._spawn.close()
 
-    def retry(self, instance_id: InstanceId) -> None:
-        """An operator wants a runner that was given up to be started again."""
-        self._slot(instance_id).retry()
+    def restart(self, instance_id: InstanceId) -> None:
+        """An operator wants a new process, also where it was given up. Raises NoSuchInstance."""
+        self._slot(instance_id).restart()
         self._wake.set()
 
     # --- for requests ---

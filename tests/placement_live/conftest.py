@@ -42,7 +42,8 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveCluster]:
         tmp_path_factory.mktemp("pair"), 2, environ={"OVERRIDE_MEMORY_MB": AVAILABLE_MB}
     )
     for node in cluster.nodes:
-        _add_broken_model(node.home)
+        add_large_model(node.home, BROKEN)
+        break_model(node.home)
     try:
         cluster.start()
         cluster.wait_formed()
@@ -52,11 +53,12 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveCluster]:
         cluster.end()
 
 
-def _add_broken_model(home: Path) -> None:
-    copy = add_large_model(home, BROKEN)
-    config = json.loads((copy / "config.json").read_text(encoding="utf-8"))
+def break_model(home: Path) -> None:
+    """From now on no runner can load it."""
+    file = home / "models" / BROKEN.replace("/", "--") / "config.json"
+    config = json.loads(file.read_text(encoding="utf-8"))
     config["model_type"] = "no_such_architecture"
-    (copy / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    file.write_text(json.dumps(config), encoding="utf-8")
 
 
 def add_large_model(home: Path, model_id: str) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from skulkd.store.tiny import TINY_MODEL_ID
 from tests.cluster_live.cluster import LiveCluster, nodes_of
 from tests.daemon_process import wait_until
-from tests.placement_live.conftest import BROKEN, Skulkctl
+from tests.placement_live.conftest import BROKEN, Skulkctl, break_model
 
 DEADLINE_S = 120.0
 
@@ -87,6 +88,37 @@ def test_an_instance_that_is_deleted_while_it_loads_leaves_nothing(
         wait_until(lambda n=node: n.runner_pids() == [], "its runners to go", DEADLINE_S)
         wait_until(lambda n=node: n.state()["runners"] == {}, "their records to go", DEADLINE_S)
     assert skulkctl(kite1, "place", TINY_MODEL_ID, "--min-nodes", "2", "--wait").code == 0
+
+
+def test_what_was_given_up_serves_after_an_operator_mended_and_restarted_it(
+    pair: LiveCluster, skulkctl: Skulkctl
+) -> None:
+    kite1, kite2 = pair.nodes
+    failed = skulkctl(kite1, "place", BROKEN, "--min-nodes", "2", "--wait")
+    assert failed.code == 1, failed
+    [instance_id] = kite1.state()["instances"]
+    short = instance_id[:8]
+    assert f"hint: once it is mended:  skulkctl restart --instance {short} --wait" in failed.err
+    for node in pair.nodes:
+        models = node.home / "models"
+        shutil.copy(models / "skulk--tiny-llama" / "config.json", models / "local--never-loads")
+    try:
+        done = skulkctl(kite2, "restart", "--instance", short, "--wait")
+        assert done.code == 0, done
+        assert done.out.startswith(f"restarted {BROKEN} ({short}) on kite")
+        assert skulkctl(kite1, "probe", BROKEN).code == 0
+        old = {pid for node in pair.nodes for pid in node.runner_pids()}
+        asked = skulkctl(kite1, "restart", "--instance", BROKEN)
+        assert asked.code == 9, asked
+        again = skulkctl(kite1, "restart", "--instance", BROKEN, "--yes", "--wait")
+        assert again.code == 0, again
+        assert not old & {pid for node in pair.nodes for pid in node.runner_pids()}
+    finally:
+        for node in pair.nodes:
+            break_model(node.home)
+    assert skulkctl(kite1, "restart", "--instance", "nothing").code == 3
+    assert skulkctl(kite1, "restart").code == 2
+    assert kite1.post("/v1/instances/nothing/restart").status == 404
 
 
 def test_a_node_that_came_back_with_another_id_is_excluded_by_its_name(

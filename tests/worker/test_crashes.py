@@ -80,8 +80,14 @@ async def test_three_crashes_open_the_circuit_until_an_operator_acts(tmp_path: P
         starts = [m for m in rig.record(instance_id).milestones if m.name == "process_started"]
         assert len(starts) == 3
         assert rig.worker.runner_pids() == frozenset()
-        rig.worker.retry(instance_id)
+        rig.worker.restart(instance_id)
         await rig.reaches(instance_id, RunnerReady)
+        # What serves is replaced as well: it may hang in a way that nobody sees.
+        old = rig.worker.runner_pids()
+        rig.worker.restart(instance_id)
+        await rig.reaches(instance_id, RunnerFailed)
+        await rig.reaches(instance_id, RunnerReady)
+        assert not rig.worker.runner_pids() & old
 
 
 async def test_deleting_what_was_given_up_forgets_it(tmp_path: Path) -> None:
@@ -91,7 +97,7 @@ async def test_deleting_what_was_given_up_forgets_it(tmp_path: Path) -> None:
         rig.delete(instance_id)
         await eventually(lambda: not rig.worker.diagnostics(), "the record to go")
         with pytest.raises(NoSuchInstance):
-            rig.worker.retry(instance_id)
+            rig.worker.restart(instance_id)
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from tests.worker.rig import (
     log_text,
     read_all,
     stand_in,
+    stand_ins,
 )
 
 
@@ -111,6 +112,26 @@ async def test_three_crashes_open_the_circuit_at_the_leader(tmp_path: Path) -> N
         await rig.all_reach(RunnerFailed)
         await eventually(lambda: not rig.live_pids(), "every rank to be gone")
         assert log_text(tmp_path / "node-1").count("boots crash in load") == 3
+
+
+async def test_a_group_that_was_given_up_starts_when_an_operator_restarts_it(
+    tmp_path: Path,
+) -> None:
+    mended = stand_ins(tmp_path / "boots", "bad model", "well")
+    async with group_of(tmp_path, [stand_in(), mended]) as rig:
+        instance_id = rig.place()
+        reason = await rig.fails("another start would not help")
+        assert "skulkctl restart --instance" in reason
+        await eventually(lambda: not rig.live_pids(), "every rank to be gone")
+        for worker in rig.workers:
+            worker.restart(instance_id)
+        await rig.all_serve()
+        old = rig.live_pids()
+        stream = await rig.ask(instance_id, "hang")
+        rig.workers[0].restart(instance_id)
+        _, ended = await read_all(stream)
+        assert "rank 0 on node-0: restarted by an operator" in (ended.error_message or "")
+        await rig.served_again(old)
 
 
 async def test_what_another_start_cannot_cure_is_not_started_again(tmp_path: Path) -> None:
