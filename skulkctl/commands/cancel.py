@@ -9,6 +9,7 @@ import typer
 
 from skulkctl.command import new_app
 from skulkctl.errors import CliError, NotFound, UsageMistake
+from skulkctl.evidence import CaptureOption
 from skulkctl.exits import ExitCode
 from skulkctl.invocation import Invocation
 from skulkctl.options import CONFIRM, FORMAT, REACH, verb
@@ -16,6 +17,7 @@ from skulkctl.stdout import write
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from skulkctl.views.read import Document
 
@@ -24,6 +26,7 @@ app = new_app()
 EXAMPLES = """
   skulkctl cancel 29953048-c8a2-4a1b-a873-ff3577aaa410
   skulkctl cancel 2995                     a prefix that only one request has
+  skulkctl cancel 2995 --capture           write a bundle of its ranks first
   skulkctl diagnose -o json | jq -r '.supervisorRunners[].inProgressTasks[].taskId'
 """
 
@@ -35,13 +38,16 @@ def cancel(
         str,
         typer.Argument(metavar="ID", help="Command or task, or a prefix of one that is open."),
     ],
+    capture: CaptureOption = None,
 ) -> int:
     """End a request that is being answered; whoever asked sees the answer stop.
 
     The node that took the request is told first. When it does not know the request, the
-    runners that work on the task are told directly.
+    runners that work on the task are told directly. A placement that hangs is captured
+    before, because a cancel hides where its ranks stood.
     """
     from skulkctl.confirm import protect
+    from skulkctl.evidence import capture_first
     from skulkctl.fetch import fetch_state
     from skulkctl.views.tasks import find_task, task_items
 
@@ -50,8 +56,9 @@ def cancel(
         _report(call, find_task(items, task) or _unknown(task), "would cancel")
         return ExitCode.DONE
     protect(call, f"cancel {task}")
+    bundle = capture_first(call, capture, request=task)
     if _cancel_command(call, task):
-        _report(call, {**_unknown(task), "commandId": task}, "cancelled")
+        _report(call, {**_unknown(task), "commandId": task}, "cancelled", bundle)
         return ExitCode.DONE
     state = fetch_state(call.client).state
     found = find_task(task_items(state), task)
@@ -63,9 +70,9 @@ def cancel(
         )
     command_id = found["commandId"]
     if command_id and command_id != task and _cancel_command(call, str(command_id)):
-        _report(call, found, "cancelled")
+        _report(call, found, "cancelled", bundle)
     else:
-        _report(call, found, _cancel_on_runners(call, state, found))
+        _report(call, found, _cancel_on_runners(call, state, found), bundle)
     return ExitCode.DONE
 
 
@@ -122,8 +129,13 @@ def _outcome(found: Document, said: Sequence[str], refused: Sequence[CliError]) 
     )
 
 
-def _report(call: Invocation, found: Document, action: str) -> None:
-    document = {**found, "action": action, "dryRun": action == "would cancel"}
+def _report(call: Invocation, found: Document, action: str, bundle: Path | None = None) -> None:
+    document = {
+        **found,
+        "action": action,
+        "dryRun": action == "would cancel",
+        "capture": None if bundle is None else str(bundle),
+    }
     name = str(found["taskId"] or found["commandId"])
     model = f" ({found['modelId']})" if found["modelId"] else ""
     line = f"{action} {name}{model}\n"

@@ -8,6 +8,7 @@ import typer
 
 from skulkctl.command import new_app
 from skulkctl.errors import NotFound, RouteMissing
+from skulkctl.evidence import CaptureOption
 from skulkctl.exits import ExitCode
 from skulkctl.invocation import Invocation
 from skulkctl.options import CONFIRM, FORMAT, REACH, verb
@@ -35,12 +36,15 @@ def delete(
         ),
     ],
     wait: Annotated[bool, typer.Option("--wait", help="Return when it is gone.")] = False,
+    capture: CaptureOption = None,
 ) -> int:
     """Take a placed model away; its requests are cancelled, its files stay.
 
-    Asks first. With --wait, --timeout limits the wait (10m if not given).
+    Asks first. With --wait, --timeout limits the wait (10m if not given). A placement that
+    hangs is captured before it goes.
     """
     from skulkctl.confirm import Danger, protect
+    from skulkctl.evidence import capture_first
     from skulkctl.fetch import fetch_state
     from skulkctl.views.instances import find_instance, instance_items, short_instance
     from skulkctl.watch import Goal, wait_for
@@ -54,6 +58,7 @@ def delete(
         return ExitCode.DONE
     what = f"delete {item['modelId']} ({short_instance(item['id'])})"
     protect(call, what, Danger(what, why=cost))
+    capture_first(call, capture, instance=str(item["id"]))
     _ask_daemon(call, item, what)
     if wait:
         goal = Goal(str(item["id"]), str(item["modelId"]), "deleted", frozenset())

@@ -110,15 +110,20 @@ def _newer(items: list[dict[str, object]], typed: str) -> list[dict[str, object]
 
 
 def _items(call: Invocation) -> tuple[list[dict[str, object]], list[str]]:
-    from skulkctl.views.read import sequence, text
     from skulkctl.views.traces import trace_items
 
     answer = call.client.get("/v1/traces/cluster")
-    silent = [
+    return trace_items(answer), _silent(answer)
+
+
+def _silent(answer: object) -> list[str]:
+    """Who did not answer, and why."""
+    from skulkctl.views.read import sequence, text
+
+    return [
         f"{text(one, 'nodeId')}: {text(one, 'error')}"
         for one in sequence(answer, "unreachableNodes")
     ]
-    return trace_items(answer), silent
 
 
 def _path(call: Invocation, typed: str | None, command: str | None) -> str:
@@ -210,24 +215,25 @@ def rm(
     call: Invocation,
     tasks: Annotated[list[str], typer.Argument(metavar="TASK", help="Whole ids or prefixes.")],
 ) -> int:
-    """Delete traces on the node that answers; other nodes keep their copies until they expire."""
+    """Delete traces on every node. Exit 8 when a node did not answer and may keep its copy."""
     from skulkctl.confirm import Danger, protect
     from skulkctl.views.read import sequence
-    from skulkctl.views.traces import find_trace, trace_items
+    from skulkctl.views.traces import find_trace
 
-    items = trace_items(call.client.get("/v1/traces"))
+    items, silent = _items(call)
     try:
-        ids = [find_trace(items, typed, None) for typed in tasks]
+        ids = list(dict.fromkeys(find_trace(items, typed, None) for typed in tasks))
     except LookupError as error:
-        why = "on the node that answers"
-        raise NotFound(str(error), why, hints=["skulkctl trace list"]) from None
+        raise NotFound(str(error), *silent, hints=["skulkctl trace list"]) from None
     if call.options.get("dry_run"):
         write("".join(f"would delete {one}\n" for one in ids))
         return ExitCode.DONE
     what = f"delete {len(ids)} trace{'' if len(ids) == 1 else 's'}"
     protect(call, what, Danger(what, why=tuple(ids)))
-    answer = call.client.change("POST", "/v1/traces/delete", {"taskIds": ids})
-    gone = [str(one) for one in sequence(answer, "deleted")]
+    answer = call.client.change("POST", "/v1/traces/cluster/delete", {"taskIds": ids})
+    gone, quiet = [str(one) for one in sequence(answer, "deleted")], _silent(answer)
     told = "".join(f"deleted {one}\n" for one in gone)
     write(call.style.single("TracesDeleted", {"deleted": gone}, ",".join(gone), lambda _: told))
+    if quiet:
+        raise PartialAnswer("some nodes did not answer and may keep their copies", *quiet)
     return ExitCode.DONE

@@ -11,6 +11,7 @@ from skulkctl.views.instances import INSTANCES
 from skulkctl.views.read import Document, either, flag, integer, mapping, number, sequence, text
 
 LEVELS = {"download_failed": "error", "disk_full": "error", "disk_low": "warn"}
+LEVELS |= {"event_log": "warn"}
 LEVELS |= {"unreachable": "error"}
 """A silent node is only `warn` to its peers; for the operator the cluster is not well."""
 

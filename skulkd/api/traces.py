@@ -21,6 +21,7 @@ from skulkd.observe.trace_stats import item_of, merged, merged_items, source_nod
 from skulkd.peers import Asked, ask_others
 from skulkd.wire.ids import NodeId, TaskId
 from skulkd.wire.tracing import (
+    ClusterDeleteTracesResponse,
     DeleteTracesRequest,
     DeleteTracesResponse,
     TraceEventResponse,
@@ -35,6 +36,7 @@ from skulkd.wire.tracing import (
 routes = RouteTable("traces")
 LIST = "trace.list"
 GET = "trace.get"
+DELETE = "trace.delete"
 LIST_S = 5.0
 GET_S = 10.0
 
@@ -82,13 +84,48 @@ def _items_of(asked: Asked) -> tuple[list[TraceItem], str]:
     errors=(400,),
 )
 async def post_delete_traces(request: web.Request, body: DeleteTracesRequest) -> web.Response:
-    files = services(request).observe.traces.files
+    answer = await _delete(services(request), body)
+    return ok(answer.model_dump_json().encode())
+
+
+@routes.post(
+    "/v1/traces/cluster/delete",
+    summary="Delete traces on all nodes",
+    body=DeleteTracesRequest,
+    answer=ClusterDeleteTracesResponse,
+    errors=(400,),
+)
+async def post_cluster_delete_traces(
+    request: web.Request, body: DeleteTracesRequest
+) -> web.Response:
+    node = services(request)
+    deleted = set((await _delete(node, body)).deleted)
+    silent = []
+    order = body.model_dump_json().encode()
+    for one in await ask_others(node.peers, DELETE, order, deadline_s=LIST_S):
+        try:
+            if one.answer is None:
+                raise ValueError(str(one.error))
+            told = DeleteTracesResponse.model_validate_json(one.answer, extra="ignore")
+            deleted |= set(told.deleted)
+        except ValueError as error:
+            silent.append(TraceSilence(node_id=one.peer.node_id, error=str(error)[:500]))
+    answer = ClusterDeleteTracesResponse(
+        deleted=[one for one in body.task_ids if one in deleted],
+        not_found=[one for one in body.task_ids if one not in deleted],
+        unreachable_nodes=silent,
+    )
+    return ok(answer.model_dump_json().encode())
+
+
+async def _delete(node: Services, order: DeleteTracesRequest) -> DeleteTracesResponse:
     try:
-        deleted, missing = await asyncio.to_thread(files.delete, body.task_ids)
+        deleted, missing = await asyncio.to_thread(
+            node.observe.traces.files.delete, order.task_ids
+        )
     except BadTraceId as error:
         raise ApiError(400, str(error)) from error
-    answer = DeleteTracesResponse(deleted=deleted, not_found=missing)
-    return ok(answer.model_dump_json().encode())
+    return DeleteTracesResponse(deleted=deleted, not_found=missing)
 
 
 async def _own_items(node: Services) -> list[TraceItem]:
@@ -184,7 +221,7 @@ def _sources(node: Services, trace: Trace) -> Any:
 
 
 def serve_traces(node: Services) -> None:
-    """Let other nodes list and read the traces of this one, and add their parts."""
+    """Let other nodes list, read and delete the traces of this one, and add their parts."""
 
     async def tell_list(_body: bytes) -> bytes:
         return _ITEMS.dump_json(await _own_items(node), by_alias=True)
@@ -203,7 +240,12 @@ def serve_traces(node: Services) -> None:
         await node.observe.traces.keep(part)
         return b"{}"
 
+    async def delete(body: bytes) -> bytes:
+        order = DeleteTracesRequest.model_validate_json(body, extra="ignore")
+        return (await _delete(node, order)).model_dump_json().encode()
+
     answer_peers(node.peers, LIST, tell_list)
+    answer_peers(node.peers, DELETE, delete)
     answer_peers(node.peers, GET, tell_one)
     answer_peers(node.peers, PART, take_part)
 

@@ -14,6 +14,7 @@ DISK_FULL_BYTES = 2 * GIB
 DISK_LOW_BYTES = 10 * GIB
 UNREACHABLE_S = 15.0
 EVENT_LOG = "the event log only counts"
+_NO_SPACE = ("MiB are free", "No space left", "Disk quota exceeded")
 
 
 def node_health(
@@ -73,10 +74,13 @@ def _disk_reasons(disk: DiskUsage) -> list[tuple[HealthLevel, HealthReason]]:
 
 
 def _degraded(warning: str) -> HealthReason:
+    """Why it only counts decides what helps: not every failed write is for lack of space."""
+    space = any(words in warning for words in _NO_SPACE)
+    cure = "Free space on this node" if space else "Cure what the message names on this node"
     return HealthReason(
-        code="disk_low",  # the contract knows no other name for it
+        code="event_log",
         message=warning,
-        remediation="Free space on this node; events are written again by themselves then.",
+        remediation=f"{cure}; events are written again by themselves then.",
     )
 
 

@@ -7,7 +7,8 @@ from pydantic import Field
 from skulkd.wire.base import CamelModel
 
 HealthLevel = Literal["ok", "warn", "error"]
-HealthCode = Literal["download_failed", "disk_full", "disk_low", "unreachable"]
+HealthCode = Literal["download_failed", "disk_full", "disk_low", "event_log", "unreachable"]
+"""`event_log` is ours: the reference says nothing of a log that only counts."""
 
 
 class HealthReason(CamelModel):

@@ -116,3 +116,9 @@ class DeleteTracesRequest(CamelModel):
 class DeleteTracesResponse(CamelModel):
     deleted: list[TaskId]
     not_found: list[TaskId]
+
+
+class ClusterDeleteTracesResponse(DeleteTracesResponse):
+    """As for one node; `not_found` was on no node that answered."""
+
+    unreachable_nodes: list[TraceSilence] = Field(default_factory=list)

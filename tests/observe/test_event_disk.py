@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from skulkd.cluster.health import EVENT_LOG, node_health
 from skulkd.observe.event_disk import DiskLimits, EventDisk, Record, read_records
 from skulkd.observe.event_log import EventLog
 from skulkd.observe.event_stream import Wanted, from_disk, kind_of, line_of
@@ -167,3 +168,19 @@ def test_the_writer_brings_everything_and_counts_what_does_not_fit(tmp_path: Pat
     full.take(0, TracingStateChanged(enabled=True))
     full.take(1, TracingStateChanged(enabled=True))
     assert full.lost == 1
+
+
+def test_health_names_the_real_reason_why_it_only_counts(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    blocked = opened(tmp_path / "file" / "log")
+    full = opened(tmp_path / "log", DiskLimits(floor_bytes=1 << 30), free=0)
+    for disk, why, cure in (
+        (blocked, "it cannot be opened", "Cure what the message names"),
+        (full, "0 MiB are free", "Free space"),
+    ):
+        health = node_health([], None, 0.0, [f"{EVENT_LOG}: {disk.status.trouble}"])
+        [reason] = health.reasons
+        assert (health.level, reason.code) == ("warn", "event_log")
+        assert why in reason.message
+        assert reason.remediation.startswith(cure)
+    assert node_health([], None, 0.0, ["something else"]).reasons == []

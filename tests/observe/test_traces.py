@@ -174,6 +174,27 @@ async def test_traces_over_the_api(tmp_path: Path) -> None:
             assert answer.status == 400
 
 
+async def test_a_trace_is_deleted_on_every_node(tmp_path: Path) -> None:
+    async with two_nodes(tmp_path) as (client, near, far, mesh):
+        path, ids = "/v1/traces/cluster/delete", {"taskIds": [TASK, "nothing"]}
+        near.observe.traces.files.add(part(0, span("prefill", 10, 5)))
+        far.observe.traces.files.add(part(1, span("prefill", 12, 5, rank=1)))
+        async with client.post(path, json={"taskIds": ["../x"]}) as answer:
+            assert answer.status == 400
+        async with client.post(path, json=ids) as answer:
+            assert await answer.json() == {
+                "deleted": [TASK], "notFound": ["nothing"], "unreachableNodes": [],
+            }  # fmt: skip
+        assert near.observe.traces.files.every() == far.observe.traces.files.every() == []
+        far.observe.traces.files.add(part(1, span("prefill", 12, 5, rank=1)))
+        async with client.post(path, json=ids) as answer:
+            assert (await answer.json())["deleted"] == [TASK]
+        mesh[1].serve("trace.delete", _mute)
+        async with client.post(path, json=ids) as answer:
+            partial = await answer.json()
+        assert [one["nodeId"] for one in partial["unreachableNodes"]] == ["node-1"]
+
+
 async def _mute(_asker: NodeId, _body: bytes) -> bytes:
     return b"nonsense"
 
