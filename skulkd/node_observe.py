@@ -23,8 +23,9 @@ def build_observe(
     secrets = [start.secret.value, started.config.hf_token or ""]
     return build_observing(
         start.settings.sources.paths,
-        started.config.event_log,
+        started.config,
         events,
         hide_values(redact_text, secrets),
         TraceDesk(TraceFiles(start.settings.sources.paths.traces), peers, state),
+        started.hostname,
     )

@@ -69,6 +69,7 @@ def build_store_room(
         running=running,
         measured=measured,
         event_log=sources.paths.event_log,
+        logs=sources.paths.log_file.parent,
         environ=sources.environ,
         secret=start.secret.value,
         hf_token=config.hf_token,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from skulkctl.command import new_app
-from skulkctl.errors import CliError, NotFound, RouteMissing
+from skulkctl.errors import CliError, NotFound, RouteMissing, UsageMistake
 from skulkctl.exits import ExitCode
 from skulkctl.invocation import Invocation
 from skulkctl.options import FORMAT, REACH, verb
@@ -22,6 +22,7 @@ app = new_app()
 EXAMPLES = """
   skulkctl logs                            the node that answers
   skulkctl logs kite2 --lines 50
+  skulkctl logs kite2 --before 2h          what it said before that time, also before a restart
   skulkctl logs kite2 --runner 91aa --follow
 """
 
@@ -45,14 +46,24 @@ def logs(
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Go on with what is printed from now on.")
     ] = False,
+    before: Annotated[
+        str | None,
+        typer.Option(
+            "--before", metavar="TIME", help="Lines before it: 2h ago, or 2026-05-04T14:00Z."
+        ),
+    ] = None,
 ) -> int:
     """Print the last log lines of a node's daemon, or of one of its runners.
 
-    The daemon keeps its newest 5000 lines; secrets are hidden. With -o json or jsonl each line is
-    an object. Ctrl-C ends --follow.
+    At most 5000 at a time; older ones, also of earlier starts, with --before. Secrets are hidden.
+    With -o json or jsonl each line is an object. Ctrl-C ends --follow.
     """
+    if before is not None and (follow or runner):
+        raise UsageMistake("--before goes neither with --follow nor with --runner")
+    moment = None if before is None else _moment(before)
     place, runner_id = _place(call, node, runner)
     query = {"lines": str(lines), **({"runner_id": runner_id} if runner_id else {})}
+    query |= {"before": moment} if moment else {}
     answer = _ask(call, place, query)
     if not _show(call, answer) or not follow:
         return ExitCode.DONE
@@ -63,6 +74,21 @@ def logs(
             call.talk.warning(f"{answer['lost']} lines were lost in between")
         if not _show(call, answer):
             return ExitCode.DONE
+
+
+def _moment(typed: str) -> str:
+    """A time, or an age, as the API wants it."""
+    from datetime import UTC, datetime, timedelta
+
+    from skulkctl.units import parse_duration, parse_time
+
+    told = parse_time(typed)
+    if told is None:
+        try:
+            told = datetime.now(UTC) - timedelta(seconds=parse_duration(typed))
+        except ValueError as error:
+            raise UsageMistake(f"--before: neither a time nor an age: {error}") from None
+    return told.astimezone(UTC).isoformat()
 
 
 def _place(call: Invocation, node: str | None, runner: str | None) -> tuple[str, str | None]:

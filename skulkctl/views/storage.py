@@ -25,6 +25,7 @@ STORAGE = Resource(
         Column("keep", "keepRecentBytes", "What eviction leaves; - when off.", size, right=True),
         Column("evict", "nextEvictionBytes", "What the next one would free.", size, right=True),
         Column("events", "eventLogBytes", "The event log.", size, right=True),
+        Column("logs", "logBytes", "Log files, daemon and runners.", size, right=True),
         Column("free", "diskFreeBytes", "Free disk of the staging volume.", size, right=True),
         Column("disk", "diskTotalBytes", "Size of that volume.", size, right=True),
         Column("root", "stagingRoot", "The staging directory.", wide=True),
@@ -85,6 +86,7 @@ def _node(entry: object, now: datetime, state: object) -> dict[str, object]:
         "nextEviction": sorted(evicted),
         "nextEvictionBytes": integer(storage, "nextEvictionBytes"),
         "eventLogBytes": integer(storage, "eventLogBytes"),
+        "logBytes": integer(storage, "logBytes"),
         "diskFreeBytes": integer(storage, "diskFreeBytes"),
         "diskTotalBytes": integer(storage, "diskTotalBytes"),
         "stagingRoot": text(storage, "stagingRoot"),
@@ -162,7 +164,14 @@ def total_of(items: Sequence[Document]) -> dict[str, object]:
     def add(key: str) -> int:
         return sum(integer(item, key) or 0 for item in items)
 
-    keys = ("modelCount", "stagedBytes", "inUseBytes", "nextEvictionBytes", "eventLogBytes")
+    keys = (
+        "modelCount",
+        "stagedBytes",
+        "inUseBytes",
+        "nextEvictionBytes",
+        "eventLogBytes",
+        "logBytes",
+    )
     return {"name": TOTAL, **{key: add(key) for key in (*keys, "diskFreeBytes", "diskTotalBytes")}}
 
 

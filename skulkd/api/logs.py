@@ -1,12 +1,14 @@
 """`GET /v1/diagnostics/…/logs`: the last lines of a daemon or of one of its runners.
 
-Bounded in lines and bytes. Whoever may ask for diagnostics may ask for these; secrets are
-hidden before a line is kept or sent.
+The daemon's newest lines are in memory, older ones in its log file. Bounded in lines and bytes.
+Whoever may ask for diagnostics may ask for these; secrets are hidden before a line is kept or
+sent.
 """
 
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC
 from pathlib import Path
 
 from aiohttp import web
@@ -17,7 +19,9 @@ from skulkd.api.peer_calls import answer_peers, ask_node
 from skulkd.api.routes import RouteTable
 from skulkd.api.services import Services, services
 from skulkd.api.streams import send
+from skulkd.observe.log_history import lines_before
 from skulkd.observe.samplers import last_lines
+from skulkd.rotating import parts
 from skulkd.wire.ids import NodeId, RunnerId
 from skulkd.wire.logs import LogLine, LogLines, LogQuery
 from skulkd.worker.log_files import log_path
@@ -73,7 +77,7 @@ def serve_logs(node: Services) -> None:
 async def read_logs(node: Services, query: LogQuery) -> LogLines:
     """Raises ApiError when the runner has printed nothing here."""
     if query.runner_id is None:
-        return _own_lines(node, query)
+        return await asyncio.to_thread(_own_lines, node, query)
     directory = node.settings.sources.paths.log_file.parent
     file = log_path(directory, query.runner_id)
     try:
@@ -84,18 +88,33 @@ async def read_logs(node: Services, query: LogQuery) -> LogLines:
 
 
 def _own_lines(node: Services, query: LogQuery) -> LogLines:
+    """From memory; what is older than this process or than memory, from the log file."""
     ring = node.observe.log
-    lost = 0
-    if query.after is None:
+    lost, older = 0, list[LogLine]()
+    if query.before is not None:
+        kept = []
+        older = _older(node, query.before.astimezone(UTC).isoformat(), query.lines)
+    elif query.after is None:
         kept = ring.last(query.lines)
+        if len(kept) < query.lines:
+            older = _older(node, kept[0].at if kept else None, query.lines - len(kept))
     else:
         kept, lost = ring.after(query.after, query.lines)
     return LogLines(
         node_id=node.identity.node_id,
-        lines=[LogLine(at=one.at, level=one.level, text=one.text) for one in kept],
+        lines=[*older, *(LogLine(at=one.at, level=one.level, text=one.text) for one in kept)],
         cursor=kept[-1].number + 1 if kept else max(ring.written, query.after or 0),
         lost=lost,
     )
+
+
+def _older(node: Services, moment: str | None, count: int) -> list[LogLine]:
+    file = node.observe.log_file
+    if file is None:
+        return []
+    redact = redactor(node)
+    found = lines_before(parts(file.path, file.limits.files), moment, count)
+    return [one.model_copy(update={"text": redact(one.text)}) for one in found]
 
 
 def _runner_lines(node: Services, file: Path, runner_id: RunnerId, query: LogQuery) -> LogLines:

@@ -1,4 +1,4 @@
-"""Figures of the event log for `/metrics`, looked up when somebody scrapes."""
+"""Figures of the logs on disk for `/metrics`, looked up when somebody scrapes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,20 @@ from skulkd.api.observing import Observing
 
 
 class EventLogCollector(Collector):
-    """Nothing when events are kept in memory only."""
+    """The log file and the event log; nothing of what is kept in memory only."""
 
     def __init__(self, observe: Observing) -> None:
         self._observe = observe
 
     def collect(self) -> Iterator[Metric]:
+        file = self._observe.log_file
+        if file is not None:
+            yield GaugeMetricFamily(
+                "skulk_log_file_bytes", "Size of skulk.log and its older parts", file.bytes_on_disk
+            )
+            yield CounterMetricFamily(
+                "skulk_log_lines_not_written", "Lines that skulk.log could not take", file.lost
+            )
         writer = self._observe.event_writer
         if writer is None:
             return

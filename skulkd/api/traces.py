@@ -103,13 +103,10 @@ async def post_cluster_delete_traces(
     silent = []
     order = body.model_dump_json().encode()
     for one in await ask_others(node.peers, DELETE, order, deadline_s=LIST_S):
-        try:
-            if one.answer is None:
-                raise ValueError(str(one.error))
-            told = DeleteTracesResponse.model_validate_json(one.answer, extra="ignore")
-            deleted |= set(told.deleted)
-        except ValueError as error:
-            silent.append(TraceSilence(node_id=one.peer.node_id, error=str(error)[:500]))
+        gone, why = _deleted_by(one)
+        deleted |= gone
+        if why:
+            silent.append(TraceSilence(node_id=one.peer.node_id, error=why))
     answer = ClusterDeleteTracesResponse(
         deleted=[one for one in body.task_ids if one in deleted],
         not_found=[one for one in body.task_ids if one not in deleted],
@@ -118,11 +115,20 @@ async def post_cluster_delete_traces(
     return ok(answer.model_dump_json().encode())
 
 
+def _deleted_by(asked: Asked) -> tuple[set[TaskId], str]:
+    """What another node has deleted, or why that is not known."""
+    if asked.answer is None:
+        return set(), str(asked.error)
+    try:
+        told = DeleteTracesResponse.model_validate_json(asked.answer, extra="ignore")
+    except ValueError as error:
+        return set(), str(error)[:500]
+    return set(told.deleted), ""
+
+
 async def _delete(node: Services, order: DeleteTracesRequest) -> DeleteTracesResponse:
     try:
-        deleted, missing = await asyncio.to_thread(
-            node.observe.traces.files.delete, order.task_ids
-        )
+        deleted, missing = await asyncio.to_thread(node.observe.traces.files.delete, order.task_ids)
     except BadTraceId as error:
         raise ApiError(400, str(error)) from error
     return DeleteTracesResponse(deleted=deleted, not_found=missing)

@@ -41,6 +41,7 @@ class Caretaker:
     running: Callable[[], Iterable[ModelCard]]
     """Models of live runners, also of those whose instance is gone."""
     event_log: Path
+    logs: Path
     on_removed: Callable[[str], None] = lambda name: None
     start_grace_s: float = START_GRACE_S
     now: Callable[[], float] = time.time
@@ -208,6 +209,7 @@ class Caretaker:
             keep_recent_bytes=budget,
             next_eviction=[ids[copy.name] for copy in plan.evict],
             next_eviction_bytes=plan.evicted_bytes,
+            log_bytes=tree_bytes(self.logs),
             store_path=None if self.setup.store_root is None else str(self.setup.store_root),
         )
 

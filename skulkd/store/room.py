@@ -48,6 +48,7 @@ class Surroundings:
     running: Callable[[], Iterable[ModelCard]]
     measured: Callable[[], Mapping[NodeId, Sequence[str]]]
     event_log: Path
+    logs: Path
     environ: Mapping[str, str]
     secret: str
     hf_token: str | None = None
@@ -141,6 +142,7 @@ def build_store(setup: StoreSetup, library: ModelLibrary, around: Surroundings) 
         state=around.state,
         running=around.running,
         event_log=around.event_log,
+        logs=around.logs,
     )
     staging.freeable = caretaker.freeable_bytes
     announcer = Announcer(

@@ -326,6 +326,11 @@ class SwarmSection(ConfigSection):
 class LoggingSection(ConfigSection):
     enabled: bool = Field(default=False, description="Write JSON log lines to stdout")
     ingest_url: HttpUrl = Field(default="", description="Where log lines are shipped to")
+    file: bool = Field(default=True, description="Keep JSON log lines in skulk.log; ours")
+    file_mib: int = Field(
+        default=16, ge=1, le=4096, description="Size at which skulk.log makes room, in MiB"
+    )
+    files: int = Field(default=5, ge=1, le=100, description="skulk.log and its older parts")
 
 
 class TracingSection(ConfigSection):

@@ -1,6 +1,6 @@
 """Log lines over the API. Ours; the reference has no such endpoint."""
 
-from pydantic import Field
+from pydantic import AwareDatetime, Field
 
 from skulkd.wire.base import CamelModel, SnakeModel
 from skulkd.wire.ids import NodeId, RunnerId
@@ -14,6 +14,9 @@ class LogQuery(SnakeModel):
     runner_id: RunnerId | None = Field(default=None, description="Of this runner's process.")
     lines: int = Field(default=200, ge=1, le=MOST_LINES)
     after: int | None = Field(default=None, ge=0, description="Cursor of an earlier answer.")
+    before: AwareDatetime | None = Field(
+        default=None, description="The last lines before this time, from the daemon's log file."
+    )
 
 
 class LogLine(CamelModel):

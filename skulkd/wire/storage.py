@@ -48,6 +48,7 @@ class NodeStorage(NodeStorageSummary):
     )
     next_eviction_bytes: int = Field(default=0, description="What that would free.")
     store_path: str | None = Field(default=None, description="On the store host only.")
+    log_bytes: int = Field(default=0, description="Log files of the daemon and its runners.")
 
     def as_reference(self) -> NodeStorageSummary:
         """What clients of the reference know."""

@@ -10,48 +10,13 @@ import re
 import threading
 from pathlib import Path
 
+from skulkd.rotating import RotatingFile
 from skulkd.worker.options import LogLimits
 
 _log = logging.getLogger(__name__)
 _READ_BYTES = 64 * 1024
 _TAIL_BYTES = 4096
 _NAME = re.compile(r"(runner-.+?\.log)(\.\d+)?")
-
-
-class RotatingFile:
-    """`name.log`, then `name.log.1` and so on for older parts."""
-
-    def __init__(self, path: Path, limits: LogLimits) -> None:
-        self._path = path
-        self._limits = limits
-        self._fd = self._open()
-        self._size = os.fstat(self._fd).st_size
-
-    def write(self, data: bytes) -> None:
-        """Raises OSError; the file is then as it was."""
-        if self._size and self._size + len(data) > self._limits.max_bytes:
-            self._rotate()
-        self._size += os.write(self._fd, data)
-
-    def close(self) -> None:
-        os.close(self._fd)
-
-    def _open(self) -> int:
-        return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-
-    def _rotate(self) -> None:
-        for number in range(self._limits.files - 1, 0, -1):
-            older = self._part(number - 1)
-            if older.exists():
-                older.replace(self._part(number))
-        if self._limits.files == 1:
-            self._path.unlink(missing_ok=True)
-        fd = self._open()
-        os.close(self._fd)
-        self._fd, self._size = fd, 0
-
-    def _part(self, number: int) -> Path:
-        return self._path if number == 0 else self._path.with_name(f"{self._path.name}.{number}")
 
 
 class LogPump:

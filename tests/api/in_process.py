@@ -46,7 +46,7 @@ from skulkd.store.library import ModelLibrary
 from skulkd.store.room import Surroundings, build_store
 from skulkd.store.setup import store_setup
 from skulkd.swarm.drain import Drain
-from skulkd.wire.config import EventLogSection
+from skulkd.wire.config import EventLogSection, SkulkConfig
 from skulkd.wire.events import NodeDownloadProgress
 from skulkd.wire.ids import NodeId
 from skulkd.worker.worker import Around
@@ -91,6 +91,7 @@ def some_services(
         running=list,
         measured=dict,
         event_log=sources.paths.event_log,
+        logs=sources.paths.log_file.parent,
         environ=environ,
         secret=SECRET,
     )
@@ -122,10 +123,11 @@ def some_services(
         reign=lone_reign(peers.node_id),
         observe=build_observing(
             settings.sources.paths,
-            EventLogSection(enabled=False),
+            SkulkConfig(event_log=EventLogSection(enabled=False)),
             events,
             redact_text,
             TraceDesk(TraceFiles(settings.sources.paths.traces), peers, lambda: replica.state),
+            "kite",
         ),
         swarm=SwarmRoom(base, Drain(home / "drain.json")),
     )

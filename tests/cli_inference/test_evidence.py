@@ -85,9 +85,7 @@ def test_no_capture_skips_it(cli: Cli, hung: ModelNode, tmp_path: Path) -> None:
     assert changes(hung) == ["/v1/cancel/task-9"]
 
 
-def test_what_moves_is_captured_only_on_request(
-    cli: Cli, hung: ModelNode, tmp_path: Path
-) -> None:
+def test_what_moves_is_captured_only_on_request(cli: Cli, hung: ModelNode, tmp_path: Path) -> None:
     hung.on("GET", TIMELINE, two_ranks(1))
     assert cli("cancel", "task-9").code == 0
     assert bundles(tmp_path) == []

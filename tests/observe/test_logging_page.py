@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import pytest
 import yaml
 
 from skulkd.log import JsonFormatter
 from skulkd.settings.check import check_raw
+from skulkd.settings.paths import find_paths
 
 PAGE = (Path(__file__).parents[2] / "docs" / "logging.md").read_text(encoding="utf-8")
 
@@ -34,8 +36,30 @@ def test_the_stream_fields_are_fields_of_our_lines() -> None:
     query = parse_qs(urlsplit(sink["uri"]).query)
     named = [*query["_stream_fields"][0].split(","), *query["_msg_field"], *query["_time_field"]]
     assert set(named) <= a_line().keys()
-    assert sink["inputs"] == list(block("vector.yaml")["sources"])
     assert sink["buffer"] == {"type": "disk", "max_size": 512 * 2**20, "when_full": "drop_newest"}
+
+
+def test_source_transform_and_sink_are_connected() -> None:
+    vector = block("vector.yaml")
+    [source], [transform], [sink] = (vector[one] for one in ("sources", "transforms", "sinks"))
+    assert vector["transforms"][transform]["inputs"] == [source]
+    assert vector["sinks"][sink]["inputs"] == [transform]
+    # The file source gives each line as `.message`; it must be taken apart before it is shipped.
+    assert "parse_json!(string!(.message))" in vector["transforms"][transform]["source"]
+
+
+@pytest.mark.parametrize(
+    ("system", "named"), [("linux", 'include: ["{}"]'), ("darwin", "# macOS: {}")]
+)
+def test_the_file_is_the_one_that_the_daemon_writes(
+    system: str, named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.platform", system)
+    monkeypatch.setenv("HOME", "/home/me")
+    for variable in ("XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.delenv(variable, raising=False)
+    file = find_paths({"HOME": "/home/me"}).log_file
+    assert named.format(str(file).replace("/home/me", "${HOME}")) in PAGE
 
 
 def test_the_table_of_fields_is_complete_and_in_order() -> None:

@@ -65,6 +65,7 @@ class Rig:
             running=list,
             measured=dict,
             event_log=home / "events",
+            logs=home / "logs",
             environ={},
             secret=SECRET,
         )
