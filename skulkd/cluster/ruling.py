@@ -44,6 +44,10 @@ from skulkd.wire.instances import Instance
 
 ENTRIES_LIMIT = 512
 SAME_AGE_S = 0.5
+FRESH_S = 2.0
+"""A follower that follows still has said so since."""
+SUCCESSOR_S = 5.0
+"""A reign that continues another in its name is no more than this younger than it claims."""
 TELL_AGAIN_S = 5.0
 
 Replan = Callable[[Instance], Instance | str]
@@ -274,7 +278,10 @@ class Ruling:
             return
         self._met_at[other] = core.now
         if any(one.session == self.session for one in beat.ancestors):
-            self.cede_to(other)
+            if self._left_by(other, beat):
+                core.out.put(Send(other, Conquer(self.session)))
+            else:
+                self.cede_to(other)
         elif any(one.session == beat.session for one in core.ledger.ancestors):
             core.out.put(Send(other, self._own_beat()))
         elif core.node_id > other:
@@ -283,6 +290,22 @@ class Ruling:
                 core.out.put(Send(other, Conquer(self.session)))
             else:
                 self.cede_to(other)
+
+    def _left_by(self, other: NodeId, beat: Beat) -> bool:
+        """Whether the other was cut off and began anew, while the rest has stayed here.
+
+        Else its reign is the successor of this one, whose followers are there; or it leads in
+        the name of this one because it reaches more nodes, and says that it is as old.
+        """
+        core = self._core
+        younger = core.now - self.since - beat.reign_s > SUCCESSOR_S
+        return younger and any(
+            member.beat is not None
+            and member.beat.session == self.session
+            and core.now - member.heard_at < FRESH_S
+            for member in core.roster.members.values()
+            if member.node_id != other
+        )
 
     def _own_beat(self) -> Beat:
         ledger = self._core.ledger

@@ -211,6 +211,27 @@ def test_a_link_that_is_missing_does_not_make_two_clusters() -> None:
     assert sim.masters() == before
 
 
+def test_who_was_cut_off_alone_does_not_bring_its_own_reign_home() -> None:
+    """The rest never lost its master; what it placed meanwhile is what stays."""
+    sim = three()
+    sim.start("d")
+    sim.run(10)
+    before = sim.masters()
+    alone = next(node for node in sim.nodes if node not in before)
+    holder = next(node for node in sim.nodes if node not in (*before, alone))
+    sim.append(before[0], created("i1", holder))
+    sim.run(1)
+    sim.cut([alone])
+    sim.run(12)
+    assert sorted(sim.masters()) == sorted([*before, alone])
+    sim.heal()
+    sim.run(5)
+    sim.assert_one_cluster()
+    assert sim.masters() == before
+    assert sim.nodes[alone].core.ledger.state.instances["i1"] == an_instance("i1", (holder,))
+    assert sim.nodes[holder].replaced == 0
+
+
 def test_a_new_master_does_not_take_those_for_silent_who_did_not_tell_it() -> None:
     """Followers tell only their master that they live, for as long as it leads them."""
     sim = three()
