@@ -52,7 +52,7 @@ class Answer:
     """How the connection ended, when that was not a proper end."""
     ended_at: float | None = None
     _thread: threading.Thread | None = None
-    _connection: http.client.HTTPConnection | None = None
+    _socket: socket.socket | None = None
 
     def begin(self) -> Answer:
         self._thread = threading.Thread(target=self._read, daemon=True)
@@ -113,10 +113,9 @@ class Answer:
         wait_until(lambda: self.done, "the end of the answer", deadline_s)
 
     def hang_up(self) -> None:
-        connection = self._connection
-        if connection is not None and connection.sock is not None:
-            # Closing alone would leave it open for the thread that reads.
-            connection.sock.shutdown(socket.SHUT_RDWR)
+        assert self._socket is not None, "nothing was asked yet"
+        # Closing alone would leave it open for the thread that reads.
+        self._socket.shutdown(socket.SHUT_RDWR)
 
     def end_text(self) -> str:
         last = [line for _, line in self.lines[-3:]]
@@ -135,7 +134,6 @@ class Answer:
     def _talk(self) -> None:
         port = self.port or self.node.port
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_SILENCE_S)
-        self._connection = connection
         try:
             connection.request(
                 "POST",
@@ -143,6 +141,8 @@ class Answer:
                 json.dumps({"stream": True, **self.body}),
                 {"Content-Type": "application/json"},
             )
+            # An answer that ends with the connection takes the socket away from it.
+            self._socket = connection.sock
             response = connection.getresponse()
             self.status = response.status
             self.headers = {key.lower(): value for key, value in response.getheaders()}
