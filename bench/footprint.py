@@ -11,6 +11,8 @@ from bench.figures import Figure
 from scripts.live_daemon import live_daemon
 
 STARTS = 5
+SETTLE_S = 5.0
+"""The fabric is opened after the daemon is ready; what that costs belongs to the start."""
 IDLE_S = 10.0
 REFERENCE_RSS_MB = 113.0
 
@@ -23,6 +25,7 @@ def run() -> list[Figure]:
     with live_daemon("bench") as daemon:
         ready.append(daemon.ready_after_s)
         process = psutil.Process(daemon.pid)
+        time.sleep(SETTLE_S)
         before = sum(process.cpu_times()[:2])
         time.sleep(IDLE_S)
         busy = (sum(process.cpu_times()[:2]) - before) / IDLE_S
@@ -50,6 +53,6 @@ def run() -> list[Figure]:
             2,
             "less",
             "%",
-            f"over {IDLE_S:.0f} s",
+            f"over {IDLE_S:.0f} s, {SETTLE_S:.0f} s after the start",
         ),
     ]

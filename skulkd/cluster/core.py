@@ -76,7 +76,7 @@ class Core:
         self._rules = rules
         self._timing = timing or Timing()
         self._clock = record.clock if record else 0
-        self._seek_until = 0.0
+        self._sought_at = self._seek_until = 0.0
         self._next_beat = 0.0
         self._next_hint = 0.0
         self._doubt = Doubt()
@@ -87,6 +87,7 @@ class Core:
     def start(self, now: float, *, alone: bool) -> None:
         """`alone`: nothing is configured that could answer, so nobody is waited for."""
         self.now = now
+        self._sought_at = now
         self._seek_until = now + (0.0 if alone else self._timing.seek_s)
         if alone:
             self._lead()
@@ -170,7 +171,10 @@ class Core:
         elif self.role == "following":
             self._following.tick()
         if now >= self._next_beat:
-            self._send_beat()
+            if self.role == "seeking" and self._outshone():
+                self._next_beat = now + self._beat_pause_s()
+            else:
+                self._send_beat()
 
     # Seeking and following.
 
@@ -251,9 +255,34 @@ class Core:
     def _seek(self, why: str) -> None:
         if self.role != "seeking":
             self.out.put(Said("info", f"looking for a master: {why}"))
+        was_leading = self.role == "leading"
         self.role, self.session, self.ruling, self.synced = "seeking", None, None, False
-        self._seek_until = self.now + self._timing.elect_s
-        self._send_beat()
+        self._sought_at = self.now
+        self._seek_until = self.now + self.timing.elect_s
+        rivals = sum(node > self.node_id for node in self.roster.members)
+        # The likeliest successor speaks first; whoever hears a better one need not speak at all.
+        # All at once would be a message from everybody to everybody.
+        self._next_beat = self.now + self._timing.hush_s * min(rivals, 2)
+        if was_leading or not rivals:
+            self._send_beat()
+
+    def _outshone(self) -> bool:
+        """Whether a better successor has spoken lately: nobody waits for this node then."""
+        lately = self.now - 2 * self._beat_pause_s()
+        own = (self.standing, self.node_id)
+        return any(
+            member.beat is not None
+            and member.heard_at >= max(lately, self._sought_at)
+            and (member.beat.standing, member.node_id) > own
+            for member in self.roster.members.values()
+        )
+
+    def _unheard(self) -> bool:
+        """Whether one that may be better has not spoken since this node began to seek."""
+        return any(
+            member.beat is not None and member.heard_at < self._sought_at and node > self.node_id
+            for node, member in self.roster.members.items()
+        )
 
     def _elect(self) -> None:
         fresh_s = self.timing.beat_timeout_s
@@ -269,12 +298,14 @@ class Core:
             session = max(leaders)[2]
             self._follow(session)
             return
-        better = sum(
+        better = self._unheard() + sum(
             (member.beat.standing, member.node_id) > (self.standing, self.node_id)
             for member in self.roster.members.values()
-            if member.beat is not None and self.now - member.heard_at <= fresh_s
+            if member.beat is not None
+            and self.now - member.heard_at <= fresh_s
+            and member.heard_at >= self._sought_at
         )
-        if self.now >= self._seek_until + better * self._timing.stagger_s:
+        if self.now >= self._seek_until + better * self.timing.stagger_s:
             self._lead()
 
     def _lead(self, inherited_s: float = 0.0) -> None:
@@ -321,9 +352,12 @@ class Core:
         count = len(self.roster.members) + 1
         return Beat(self.session, True, self.standing, age, self.ledger.ancestors, count)
 
+    def _beat_pause_s(self) -> float:
+        return self.timing.beat_s * (0.5 if self.role == "seeking" else 1.0)
+
     def _send_beat(self) -> None:
         """A follower tells only its master; whoever leads or seeks tells everybody."""
-        self._next_beat = self.now + self.timing.beat_s * (0.5 if self.role == "seeking" else 1.0)
+        self._next_beat = self.now + self._beat_pause_s()
         beat = self._beat()
         if self.role == "following" and self.session is not None:
             self.out.put(Send(self.session.master, beat))

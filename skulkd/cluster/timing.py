@@ -18,6 +18,8 @@ class Timing:
     seek_s: float = 1.0
     """How long a starting node listens for a master before it wants to be one."""
     elect_s: float = 0.3
+    hush_s: float = 0.1
+    """How much longer than the likeliest successor the next two wait before they speak."""
     stagger_s: float = 0.6
     """The next best node waits so much longer for the best one to lead."""
     resend_s: float = 0.4
@@ -34,6 +36,8 @@ class Timing:
             beat_s=self.beat_s * factor,
             beat_timeout_s=self.beat_timeout_s * factor,
             silent_s=self.silent_s * factor,
+            elect_s=self.elect_s * factor,
+            stagger_s=self.stagger_s * factor,
         )
 
 
