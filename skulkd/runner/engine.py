@@ -311,6 +311,7 @@ class Engine:
             done = total if item.ready else item.done
             self._send(PrefillProgress(task_id=request.task_id, processed=done, total=total))
         if item.ready:
+            self._common.prompt_read()
             self._prompt_computed(request, item.uid)
             self._phases.waiting_for_first_token(request)
 

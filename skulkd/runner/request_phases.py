@@ -20,7 +20,7 @@ from skulkd.wire.ids import TaskId
 # Steps and tokens between two progress entries.
 _PROGRESS_EVERY = 25
 _PIECES_EVERY = 4
-# Prefill, and the step that draws the first token. More would push older entries out.
+# Steps after a prompt that are written in detail: one queues the first token, one reads it.
 _DETAILED_STEPS = 2
 _NOTHING = nullcontext()
 
@@ -33,6 +33,7 @@ class StepPhases:
         self._staged = group.sharding == "pipeline"
         self._about = {"rank": group.rank, "world_size": group.size}
         self._detailed_until = 0
+        self._awaits_token = False
 
     def agreeing(self, candidates: int) -> AbstractContextManager[None]:
         return self._recorder.inside(
@@ -84,8 +85,18 @@ class StepPhases:
         self._recorder.details = number <= self._detailed_until
 
     def woken(self) -> None:
-        """An idle group begins: its first steps are written down in every detail."""
-        self._detailed_until = self._recorder.step + _DETAILED_STEPS
+        """An idle group begins: its first piece of prompt is written down in every detail.
+
+        More would push older entries out, and cost time on every step.
+        """
+        self._detailed_until = self._recorder.step + 1
+        self._awaits_token = True
+
+    def prompt_read(self) -> None:
+        """The same for the steps that bring the first token."""
+        if self._awaits_token:
+            self._awaits_token = False
+            self._detailed_until = self._recorder.step + _DETAILED_STEPS
 
     def step(self, event: str, number: int, active: Collection[TaskId]) -> None:
         """Every step asks; the first and every 25th are written."""
