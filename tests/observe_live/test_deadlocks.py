@@ -28,13 +28,15 @@ VERDICT_S = 150.0
 def skulkctl(node: LiveNode, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the command line against that node, as an operator would."""
     environ = {key: value for key, value in os.environ.items() if not key.startswith("SKULK_")}
-    return subprocess.run(
-        [sys.executable, "-m", "skulkctl", *arguments, "--endpoint", f"127.0.0.1:{node.port}"],
-        capture_output=True,
-        text=True,
-        env={**environ, "SKULK_HOME": str(node.home / "cli")},
-        check=False,
-        timeout=120,
+    return node.inside(
+        lambda: subprocess.run(
+            [sys.executable, "-m", "skulkctl", *arguments, "--endpoint", f"127.0.0.1:{node.port}"],
+            capture_output=True,
+            text=True,
+            env={**environ, "SKULK_HOME": str(node.home / "cli")},
+            check=False,
+            timeout=120,
+        )
     )
 
 
