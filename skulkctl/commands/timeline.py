@@ -13,6 +13,7 @@ from skulkctl.errors import UsageMistake
 from skulkctl.exits import ExitCode
 from skulkctl.invocation import Invocation
 from skulkctl.options import FORMAT, REACH, options, verb
+from skulkctl.screen_options import SCREEN, columns, pace_s, view_of, wants_screen
 from skulkctl.stdout import write
 from skulkctl.units import parse_duration, time_text
 
@@ -33,21 +34,10 @@ EXAMPLES = """
 """
 
 _LOOK_AGAIN_S = 1.0
-_SLOW_EVERY_S = 10.0
-_PIPE_COLUMNS = 120
 
 
 @options
-def DRAWING(
-    ascii_only: Annotated[
-        bool, typer.Option("--ascii", help="Draw with plain letters only.")
-    ] = False,
-    slow: Annotated[
-        bool, typer.Option("--slow", help="For slow links: ask and draw less often.")
-    ] = False,
-    read_only: Annotated[
-        bool, typer.Option("--read-only", help="Offer nothing that changes the cluster.")
-    ] = False,
+def PATIENCE(
     hang_after: Annotated[
         str | None,
         typer.Option(
@@ -59,15 +49,12 @@ def DRAWING(
         typer.Option("--span", metavar="TIME", help="How much time the lanes show (60s)."),
     ] = None,
 ) -> None:
-    """How the screen looks, and when it loses patience."""
+    """When standing still is a hang, and how much time is shown."""
 
 
-@verb(app, "timeline", REACH, FORMAT, DRAWING, examples=EXAMPLES)
+@verb(app, "timeline", REACH, FORMAT, SCREEN, PATIENCE, examples=EXAMPLES)
 def timeline(
     call: Invocation,
-    once: Annotated[
-        bool, typer.Option("--once", help="Print the screen as text and leave.")
-    ] = False,
     check: Annotated[
         bool, typer.Option("--check", help="Print the verdict; exit 7 when it is a problem.")
     ] = False,
@@ -85,18 +72,12 @@ def timeline(
     HANG while any rank moves. With --check, and with -o json, nothing is drawn; --check exits 7
     unless the verdict is OK or WAITING. Without a terminal it is --once.
     """
-    from skulkctl.tui.shots import View
-
-    protected = source is None and call.target.context.protected
     given = call.options
-    view = View(
-        span_s=_duration("--span", given.get("span") or "60s"),
-        ascii=bool(given.get("ascii_only")),
-        read_only=bool(given.get("read_only")) or protected,
-    )
+    span_s = _duration("--span", given.get("span") or "60s")
+    view = view_of(call, span_s, offline=source is not None)
     limits = _limits(given.get("hang_after") or "30s")
     feed = _feed(call, source)
-    if check or once or call.format not in ("table", "wide") or not _is_terminal():
+    if check or not wants_screen(call):
         return _print(call, feed, view, limits, check, record)
     return _run(call, feed, view, limits, record)
 
@@ -124,12 +105,6 @@ def _feed(call: Invocation, source: str | None) -> Feed:
     from skulkctl.recordings import read_frames
 
     return ReplayFeed(read_frames(Path(source)))
-
-
-def _is_terminal() -> bool:
-    import sys
-
-    return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def _print(
@@ -198,21 +173,10 @@ def _told(call: Invocation, shot: Shot, view: View, judgement: Judgement, check:
     def screen(_wide: bool) -> str:
         if check:
             return "".join(_check_lines(judgement))
-        columns = _columns()
-        page = timeline_page(shot, view, columns, None, keys=False)
+        page = timeline_page(shot, view, columns(), None, keys=False)
         return plain_text(page, call.style.colour)
 
     return call.style.single("Timeline", content, str(judgement.worst.state), screen)
-
-
-def _columns() -> int:
-    import os
-    import shutil
-    import sys
-
-    if sys.stdout.isatty() or os.environ.get("COLUMNS"):
-        return shutil.get_terminal_size().columns
-    return _PIPE_COLUMNS
 
 
 def _check_lines(judgement: Judgement) -> list[str]:
@@ -232,26 +196,14 @@ def _check_lines(judgement: Judgement) -> list[str]:
 
 
 def _run(call: Invocation, feed: Feed, view: View, limits: Limits, record: str | None) -> int:
-    import os
-
-    slow = bool(call.options.get("slow"))
-    if slow:
-        os.environ.setdefault("TEXTUAL_FPS", "5")
+    every_s = pace_s(call)
     from skulkctl.recordings import Recorder
     from skulkctl.tui.actions import LiveActions
     from skulkctl.tui.timeline_app import Setup, TimelineApp
 
     recorder = None if record is None else Recorder(Path(record))
     actions = LiveActions(call.target, call.timeout_s(15.0), Path.cwd()) if feed.live else None
-    setup = Setup(
-        feed,
-        actions,
-        recorder,
-        _context(call),
-        view,
-        limits,
-        _SLOW_EVERY_S if slow else 2.0,
-    )
+    setup = Setup(feed, actions, recorder, _context(call), view, limits, every_s)
     try:
         TimelineApp(setup).run()
     finally:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from skulkctl.screen import width
-from skulkctl.tui.lines import Line, clip, line, wrap
+from skulkctl.tui.lines import Line, clip, line, shorten, wrap
 from skulkctl.tui.shots import WIDE
 from skulkctl.units import age_text
 from skulkctl.verdict import Finding, State
@@ -20,7 +20,7 @@ ROLES = {
 
 
 def banner(finding: Finding, columns: int, read_only: bool, keys: bool = True) -> list[Line]:
-    """A box on wide screens, at most four lines on narrow ones, one line when all is well."""
+    """A box on wide screens, a few lines on narrow ones, one line when all is well."""
     if finding.state is State.OK:
         return [line((f" {finding.state}", ROLES[finding.state]), f"  {' '.join(finding.says)}")]
     if columns >= WIDE:
@@ -86,8 +86,7 @@ def _narrow(finding: Finding, columns: int) -> list[Line]:
     for row in wrap(" ".join(rest), columns - 1)[:2] if rest else []:
         lines.append(line(f" {row}"))
     end = fate(finding)
-    if end:
-        lines.append(line(f" {clip(end, columns - 1)}"))
+    lines += [line(f" {row}") for row in wrap(end, columns - 2)] if end else []
     if finding.next:
-        lines.append(line((" next: ", "strong"), clip(finding.next[0], columns - 8)))
+        lines.append(line((" next: ", "strong"), shorten(finding.next[0], columns - 8)))
     return lines

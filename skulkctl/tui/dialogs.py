@@ -16,7 +16,7 @@ class TextScreen(ModalScreen[None]):
     """Text that can be scrolled: help, JSON, log lines."""
 
     CSS = """
-    TextScreen { align: center middle; }
+    TextScreen { align: center middle; background: $background 60%; }
     TextScreen > VerticalScroll { width: 90%; height: 90%; border: solid; background: $background; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -46,7 +46,7 @@ class ConfirmScreen(ModalScreen[bool]):
     """Asks before something is changed. The safe answer has the focus."""
 
     CSS = """
-    ConfirmScreen { align: center middle; }
+    ConfirmScreen { align: center middle; background: $background 60%; }
     ConfirmScreen > Vertical {
         width: 70; max-width: 95%; height: auto; border: solid $error; padding: 0 1;
         background: $background;

@@ -59,7 +59,8 @@ class LiveFeed:
         if not isinstance(timeline, Mapping):
             raise CliError(f"{client.endpoint} gave no timeline")
         if not nodes_of(timeline) <= self._names.keys():
-            self._names = self._ask_names(client)
+            # A node that is lost keeps its name, which nobody else knows any more.
+            self._names |= self._ask_names(client)
         return Frame(timeline, dict(self._names))
 
     def _ask_names(self, client: object) -> dict[str, str]:

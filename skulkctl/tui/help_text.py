@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "question_mark": "?", "colon": ":", "slash": "/", "exclamation_mark": "!", "plus": "+",
-    "minus": "-", "comma": ",", "full_stop": ".", "left_square_bracket": "[",
+    "equals_sign": "=", "minus": "-", "comma": ",", "full_stop": ".", "left_square_bracket": "[",
     "right_square_bracket": "]", "ctrl+x": "^x", "ctrl+c": "^c", "ctrl+p": "^p",
 }  # fmt: skip
 

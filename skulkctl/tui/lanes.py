@@ -16,6 +16,8 @@ from skulkctl.verdict.waits import wait_of
 from skulkctl.views.read import Document, text
 
 RECORDER_SIZE = 128
+STANDS_S = 2.0
+"""A pulse comes every second: two that are the same make a rank that stands still."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +72,12 @@ def marks_of(rank: Rank, skews: Mapping[str, float]) -> list[Mark]:
     return found
 
 
-def lane_of(rank: Rank, marks: Sequence[Mark], window: Window) -> Lane:
-    """What this rank did in each cell of the window."""
+def lane_of(rank: Rank, marks: Sequence[Mark], window: Window, now_s: float) -> Lane:
+    """What this rank did in each cell of the window; the pulse tells the newest ones."""
     cells, phases, moved = [], [], []
     index, last, phase = 0, None, None
     full = len(marks) >= RECORDER_SIZE
+    stands_s = _stands_since(rank, now_s)
     for _, end_s in window.edges():
         letter, news = None, False
         while index < len(marks) and marks[index].at_s < end_s:
@@ -89,10 +92,19 @@ def lane_of(rank: Rank, marks: Sequence[Mark], window: Window) -> Lane:
             if entered != phase and within:
                 letter = LETTERS.get(entered or "", "?")
             last, phase = mark.entry, entered
-        cells.append(letter or _fill(rank, last, full))
+        told = rank.wait.value if end_s > stands_s else _fill(rank, last, full)
+        cells.append(letter or told)
         phases.append(phase)
         moved.append(news)
     return Lane("".join(cells), tuple(phases), tuple(moved))
+
+
+def _stands_since(rank: Rank, now_s: float) -> float:
+    """Since when its pulse has been the same; a rank that moves is drawn by its entries."""
+    live = rank.live
+    if live is None or not live.fresh or live.still_s < STANDS_S:
+        return float("inf")
+    return now_s - live.still_s
 
 
 def _fill(rank: Rank, last: Document | None, full: bool) -> str:

@@ -13,10 +13,11 @@ from skulkctl.screen import paint, printable, width
 Piece = tuple[str, str | None]
 """Text, and one of the roles problem, attention, ok, selected, muted, strong; or none."""
 
+MORE = "»"
 _ASCII = str.maketrans(
     {
         "─": "-", "━": "=", "┏": "+", "┓": "+", "┗": "+", "┛": "+", "┃": "|", "│": "|",
-        "…": ":", "±": "~", "·": ".", "→": ">", "×": "x", "▮": "#", "▯": ".",
+        "…": ":", "±": "~", "·": ".", "→": ">", "×": "x", "▮": "#", "▯": ".", MORE: ">",
     }
 )  # fmt: skip
 
@@ -32,17 +33,17 @@ class Line:
         return "".join(text for text, _ in self.pieces)
 
     def cut(self, columns: int) -> Line:
-        """The line without what does not fit."""
+        """The line without what does not fit; a mark at its end says that there is more."""
         if width(self.plain) <= columns:
             return self
-        left, kept = columns, []
+        left, kept = columns - width(MORE), []
         for text, role in self.pieces:
             short = clip(text, left)
             kept.append((short, role))
             left -= width(short)
             if left <= 0:
                 break
-        return Line(tuple(kept))
+        return Line((*kept, (MORE, "muted")))
 
     def coloured(self) -> str:
         return "".join(paint(text, role) for text, role in self.pieces)
@@ -75,6 +76,11 @@ def clip(text: str, cells: int) -> str:
             break
         kept += letter
     return kept
+
+
+def shorten(text: str, cells: int) -> str:
+    """The same with a mark where something is missing."""
+    return text if width(text) <= cells else clip(text, cells - width(MORE)) + MORE
 
 
 def wrap(text: str, columns: int) -> list[str]:

@@ -18,7 +18,7 @@ from skulkctl.tui.lanes import (
     marks_of,
     moved_ruler,
 )
-from skulkctl.tui.lines import BLANK, Line, clip, line, spread, to_ascii
+from skulkctl.tui.lines import BLANK, Line, clip, line, shorten, spread, to_ascii
 from skulkctl.tui.recorder_page import tail
 from skulkctl.tui.shots import SMALL, WIDE, Shot, View
 from skulkctl.units import age_text
@@ -124,7 +124,9 @@ def _lanes(shot: Shot, view: View, group: Group, columns: int) -> tuple[list[Lin
     layout = _layout(group, columns)
     end_s = shot.now_s - view.pan_s
     window = Window(end_s - view.span_s, end_s, layout.lane)
-    lanes = {rank: lane_of(rank, marks_of(rank, shot.skews), window) for rank in group.ranks}
+    lanes = {
+        rank: lane_of(rank, marks_of(rank, shot.skews), window, shot.now_s) for rank in group.ranks
+    }
     kept, hidden, trouble = _filtered(group, view.filter)
     chosen = view.rank_of(group, shot)
     rows = [_head(layout, window, view)]
@@ -172,7 +174,7 @@ def _layout(group: Group, columns: int) -> Columns:
     wide = columns >= WIDE
     longest = max([width(rank.node) for rank in group.ranks] or [4])
     node = min(longest, 16 if wide else 8)
-    prefix = node + (56 if wide else 28)
+    prefix = node + (57 if wide else 28)
     return Columns(node, wide, max(8, columns - prefix - 2))
 
 
@@ -185,7 +187,7 @@ def _head(layout: Columns, window: Window, view: View) -> Line:
     axis = start + scale.center(middle)[:middle] + end
     node = pad("node", layout.node)
     if layout.wide:
-        titles = f" rank {node} {'status':<10}{'phase':<17}{'in':>6}{'idle':>6} {'waits on':<9}"
+        titles = f" rank {node} {'status':<11}{'phase':<17}{'in':>6}{'idle':>6} {'waits on':<9}"
     else:
         titles = f" r  {node} {'phase':<16}{'in':>6} "
     return line((f"{titles}{axis}", "muted"))
@@ -194,13 +196,13 @@ def _head(layout: Columns, window: Window, view: View) -> Line:
 def _row(rank: Rank, lane: Lane, layout: Columns, chosen: bool) -> Line:
     mark = ">" if chosen else " "
     node = pad(clip(rank.node, layout.node), layout.node)
-    phase = clip(rank.phase, 16)
+    phase = shorten(rank.phase, 16)
     inside = clip(age_text(rank.in_phase_s), 6)
     role = "selected" if chosen else None
     if layout.wide:
-        status = clip(rank.status.removeprefix("Runner"), 9)
+        status = shorten(rank.status.removeprefix("Runner"), 10)
         idle = "-" if rank.idle_s is None else clip(age_text(rank.idle_s), 6)
-        told = f"{mark}{rank.rank:<5}{node} {status:<10}{phase:<17}{inside:>6}{idle:>6} "
+        told = f"{mark}{rank.rank:<5}{node} {status:<11}{phase:<17}{inside:>6}{idle:>6} "
         told += f"{waits_on(rank):<9}"
     else:
         told = f"{mark}{rank.rank:<3}{node} {phase:<16}{inside:>6} "
@@ -222,6 +224,10 @@ def _coloured(cells: str) -> list[tuple[str, str | None]]:
 
 def waits_on(rank: Rank) -> str:
     """In a word or two, whom this rank waits for."""
+    if rank.live is not None and rank.live.frozen:
+        return "frozen"
+    if rank.live is not None and rank.live.fresh and rank.wait is Wait.AFTER:
+        return "a step"
     return {
         Wait.RECV: f"{rank.rank - 1} data",
         Wait.SEND: f"{rank.rank + 1} takes",

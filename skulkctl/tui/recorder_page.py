@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from skulkctl.screen import pad
 from skulkctl.tui.filters import BadFilter, parse_filter
 from skulkctl.tui.lanes import RECORDER_SIZE, Mark, marks_of
-from skulkctl.tui.lines import BLANK, Line, line, spread, to_ascii
+from skulkctl.tui.lines import BLANK, Line, line, shorten, spread, to_ascii
 from skulkctl.tui.shots import WIDE, Shot, View
 from skulkctl.units import age_text, size_text
 from skulkctl.verdict.ranks import Group, Rank
@@ -16,6 +16,7 @@ from skulkctl.verdict.waits import Wait, wait_of
 from skulkctl.views.read import Document, size_bytes, text
 
 _KEYS = "esc back   C capture   y raw   w write bundle   [ ] rank   g G top/end   c copy   q back"
+_NARROW_KEYS = "esc back  C capture  y raw  w bundle  [ ] rank  g G ends  c copy  q back"
 
 
 def tail(shot: Shot, view: View, rank: Rank, columns: int, rows: int) -> list[Line]:
@@ -43,7 +44,10 @@ def entry_line(
     if event not in ("enter", "exit"):
         event, detail = "event", f"{event} {detail}".rstrip()
     phase = text(entry, "phase") or ""
-    body = f"{event:<6} {detail or phase}" if tight else f"{event:<6} {pad(phase, 17)} {detail}"
+    # The longest name of a phase has 23 letters; a narrow screen has no room for it.
+    cells = 23 if columns >= WIDE else 17
+    named = pad(shorten(phase, cells), cells)
+    body = f"{event:<6} {detail or phase}" if tight else f"{event:<6} {named} {detail}"
     words = f"{clock(mark.at_s)}  {_delta(mark.at_s, before_s):>8}  {body}  {told}"
     role = "problem" if entry.get("phase") == "error" else "attention" if mark.is_order else None
     return line((f"  {words}".rstrip(), role)).cut(columns)
@@ -72,8 +76,10 @@ def _value(value: object) -> str:
 
 def _nothing_since(shot: Shot, rank: Rank) -> Line:
     told = ["nothing recorded yet" if rank.last is None else "nothing since"]
+    if rank.now:
+        told.append(rank.now)
     limit_s = shot.limits.told_by(shot.timeline).eval_s
-    if rank.task_id and rank.last is not None and rank.idle_s is not None:
+    if rank.status == "RunnerRunning" and rank.last is not None and rank.idle_s is not None:
         told.append(f"its eval limit is {clock(shot.now_s - rank.idle_s + limit_s)[:8]}Z")
     memory = _memory(shot, rank)
     if memory:
@@ -111,7 +117,10 @@ def recorder_page(
     beside = [(one, marks_of(one, shot.skews)) for one in others]
     titles = pad(f"  at            delta     rank {rank.rank}", left)
     skew = f" ({shot.skew_text})" if shot.skew_text else ""
-    beneath = f"other ranks then{skew}" if wide else "others"
+    cells = columns - left
+    beneath = next(
+        one for one in (f"other ranks then{skew}", "other ranks", "others", "") if len(one) <= cells
+    )
     lines.append(line((titles + (beneath if others else ""), "muted")))
     room = rows - len(lines) - 2
     for mark, before_s in _with_before(kept)[top : top + room]:
@@ -120,7 +129,8 @@ def recorder_page(
         filled = line(*own.pieces, " " * (left - len(own.plain)), (told, "muted"))
         lines.append(filled if others else own)
     lines += [BLANK] * (rows - 2 - len(lines))
-    lines = [*lines[: rows - 2], _nothing_since(shot, rank), line((f" {_KEYS}", "muted"))]
+    keys = _KEYS if wide else _NARROW_KEYS
+    lines = [*lines[: rows - 2], _nothing_since(shot, rank), line((f" {keys}", "muted"))]
     shown = [one.cut(columns) for one in lines]
     return [to_ascii(one) for one in shown] if view.ascii else shown
 

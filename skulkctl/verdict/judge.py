@@ -12,7 +12,7 @@ from skulkctl.units import parse_time
 from skulkctl.verdict import rules_request, rules_start
 from skulkctl.verdict.compare import first_difference, usual_gap_s
 from skulkctl.verdict.draft import Draft
-from skulkctl.verdict.live import SITES
+from skulkctl.verdict.ends import KILLED, blamed_for, innocence, is_end
 from skulkctl.verdict.losses import cluster_losses, lost_rank
 from skulkctl.verdict.ranks import (
     ENDING,
@@ -83,7 +83,7 @@ def _of_group(
         still_s = group.still_s if draft.since_s is None else min(group.still_s, draft.since_s)
         if still_s >= limits.waiting_s:
             hangs = not moved and still_s >= _patience_s(group, draft, limits)
-            return _finding(group, draft, State.HANG if hangs else State.WAITING)
+            return _finding(group, draft, State.HANG if hangs else State.WAITING, still_s)
     return _recovered(group, timeline, limits) or _unanswered_cancel(group, limits) or _well(group)
 
 
@@ -126,13 +126,13 @@ def _patience_s(group: Group, draft: Draft, limits: Limits) -> float:
     return max([patience_s, *(3 * usual_gap_s(rank) for rank in working)])
 
 
-def _finding(group: Group, draft: Draft, state: State) -> Finding:
+def _finding(group: Group, draft: Draft, state: State, still_s: float) -> Finding:
     return Finding(
         state=state,
         rule=draft.rule,
         instance_id=group.instance_id,
         model_id=group.model_id,
-        still_s=group.still_s,
+        still_s=still_s,
         says=draft.says,
         culprit=draft.culprits[0].who if draft.culprits else None,
         victims=group.others(*draft.culprits) if draft.culprits else group.others(),
@@ -147,8 +147,7 @@ def _finding(group: Group, draft: Draft, state: State) -> Finding:
 def _evidence(group: Group) -> Iterator[str]:
     for rank in group.ranks:
         yield rank.evidence()
-        mark = rank.entries[-1] if rank.entries else None
-        if mark is not None and mark.get("event") == SUPERVISOR_MARK:
+        if _unheard(rank):
             yield f"{rank}: asked to cancel, and has recorded nothing since (D19)"
         if rank.pending:
             since = "" if rank.pending_s is None else f" for {rank.pending_s:.0f} s"
@@ -163,8 +162,15 @@ def _usual_next(group: Group, draft: Draft) -> tuple[str, ...]:
         if draft.culprits
         else f"skulkctl capture {group.short}"
     )
-    change = f"skulkctl cancel {short_id(group.task_id)}" if group.task_id else ""
-    return (first, change or f"skulkctl delete {group.short}")
+    asked = any(_unheard(rank) for rank in group.ranks)
+    if group.task_id and not asked:
+        return (first, f"skulkctl cancel {short_id(group.task_id)}")
+    return (first, f"skulkctl delete {group.short}")
+
+
+def _unheard(rank: Rank) -> bool:
+    """Asked to cancel, and has recorded nothing since: asking again will not help."""
+    return bool(rank.entries) and rank.entries[-1].get("event") == SUPERVISOR_MARK
 
 
 def _recovered(group: Group, timeline: Document, limits: Limits) -> Finding | None:
@@ -174,7 +180,7 @@ def _recovered(group: Group, timeline: Document, limits: Limits) -> Finding | No
     seen: list[tuple[float, Rank, Document]] = []
     for rank in group.ranks:
         for entry in rank.entries:
-            moment = parse_time(text(entry, "at") or "") if _is_end(entry) else None
+            moment = parse_time(text(entry, "at") or "") if is_end(entry) else None
             if moment is not None and generated is not None:
                 ago_s = (generated - moment).total_seconds() + skews.get(rank.node_id, 0.0)
                 seen.append((ago_s, rank, entry))
@@ -182,16 +188,17 @@ def _recovered(group: Group, timeline: Document, limits: Limits) -> Finding | No
     if not recent:
         return None
     # Who waited for another rank when it ended is a victim; the others' last words say more.
-    ago_s, rank, entry = min(recent, key=lambda one: (_waited(one[2]), one[0]))
+    ago_s, rank, entry = min(recent, key=lambda one: (innocence(one[2]), one[0]))
     site = text(entry, "detail") or "a step"
     timed_out = entry.get("event") == "pipeline_eval_timeout"
+    itself = "" if entry.get("event") == KILLED else " itself"
     why = f"because {site} did not end in time" if timed_out else f"with: {site}"
     says = (
-        f"{rank.title} ended itself {ago_s:.0f} s ago, {why}.",
+        f"{rank.title} ended{itself} {ago_s:.0f} s ago, {why}.",
         "The group has been started again and moves.",
     )
     rule = ("D11" if site.startswith("mtp_") else "EVAL") if timed_out else "ERROR"
-    blamed = _blamed(group, rank, site)
+    blamed = blamed_for(group, rank, entry)
     return Finding(
         State.RECOVERED, rule, group.instance_id, group.model_id, group.still_s, says,
         culprit=None if blamed is None else blamed.who,
@@ -202,27 +209,6 @@ def _recovered(group: Group, timeline: Document, limits: Limits) -> Finding | No
         ),
         next=(f"skulkctl logs {rank.node} --runner {rank.runner_id}",),
     )  # fmt: skip
-
-
-def _blamed(group: Group, ended: Rank, site: str) -> Rank | None:
-    """Who began it: a rank that lost a peer is a victim, and its only peer the culprit."""
-    if site in SITES and SITES[site] is not Wait.LOCAL:
-        return None
-    if "peer was lost" not in site:
-        return ended
-    others = [rank for rank in group.ranks if rank is not ended]
-    return others[0] if len(others) == 1 else None
-
-
-def _waited(entry: Document) -> bool:
-    """Whether these last words were spoken in a wait for others."""
-    return SITES.get(text(entry, "detail") or "", Wait.LOCAL) is not Wait.LOCAL
-
-
-def _is_end(entry: Document) -> bool:
-    """Whether a process left this as its last words."""
-    event = entry.get("event")
-    return event in ("pipeline_eval_timeout", "runner_crashed", "deadline")
 
 
 def _unanswered_cancel(group: Group, limits: Limits) -> Finding | None:
@@ -242,7 +228,7 @@ def _unanswered_cancel(group: Group, limits: Limits) -> Finding | None:
             f"{rank.title} was asked to cancel task {task_id} {since_s:.0f} s ago and goes on.",
         )
         return Finding(
-            State.WAITING, "D19", group.instance_id, group.model_id, group.still_s, says,
+            State.WAITING, "D19", group.instance_id, group.model_id, None, says,
             culprit=rank.who, victims=group.others(rank), evidence=tuple(_evidence(group)),
             next=(f"skulkctl capture {group.short}/{rank.rank}", f"skulkctl delete {group.short}"),
             task_id=str(task_id),

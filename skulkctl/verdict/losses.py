@@ -75,7 +75,7 @@ def _absent(
         return Finding(
             State.NODE_GONE, "D24", group.instance_id, group.model_id, group.still_s, says,
             Culprit(node_id, who.node, missing[0]), victims, tuple(evidence),
-            next=(f"ping {who.node}", "skulkctl nodes"),
+            next=_look_for(who),
         )  # fmt: skip
     young = all(
         rank.in_phase_s < YOUNG_S and rank.status in ("RunnerIdle", "RunnerConnecting")
@@ -138,5 +138,11 @@ def _node(node_id: str, names: Mapping[str, str]) -> Culprit:
 def _node_gone(who: Culprit, what: str) -> Finding:
     return Finding(
         State.NODE_GONE, "D24", says=(f"{who} {what}.",), culprit=who,
-        next=(f"ping {who.node}", "skulkctl nodes"),
+        next=_look_for(who),
     )  # fmt: skip
+
+
+def _look_for(who: Culprit) -> tuple[str, ...]:
+    """A node that nobody knows the name of cannot be called by it."""
+    known = who.node != short_id(who.node_id)
+    return (f"ping {who.node}", "skulkctl nodes") if known else ("skulkctl nodes",)

@@ -106,18 +106,19 @@ class Rank:
         where = self.at or self.entry_phase
         since = text(self.last, "at") or ""
         return f"{self}: {verb} {where} ({self.entry_phase}) since {since[11:19]}Z, " + (
-            f"{self.still_s:.0f} s; {self.status}{self._now()}"
+            f"{self.still_s:.0f} s; {self.status}{f'; {self.now}' if self.now else ''}"
         )
 
-    def _now(self) -> str:
+    @property
+    def now(self) -> str:
         """What the pulse adds to the entries."""
         live = self.live
         if live is None or not live.busy:
             return ""
         if live.frozen:
-            return f"; no pulse for {live.silent_s:.0f} s"
+            return f"no pulse for {live.silent_s:.0f} s"
         doing = "in no wait" if live.site is None else f"in {live.site}"
-        return f"; now {doing}, step {live.step}"
+        return f"now {doing}, step {live.step}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,12 +183,16 @@ def _group(instance_id: str, ranks: Mapping[int, Rank]) -> Group:
 
 
 def skews_of(timeline: Document) -> dict[str, float]:
-    """How far each node's clock is ahead of the one that answered, where it was measured."""
+    """How far each node's clock is ahead of the one that answered, where it was measured.
+
+    An offset within the round trip is none: it changes with every question, and shows nothing.
+    """
     skews = {}
     for entry in sequence(timeline, "clockSkews"):
         offset = number(entry, "offsetSeconds")
         if offset is not None:
-            skews[text(entry, "nodeId") or ""] = offset
+            known = abs(offset) > (number(entry, "roundTripSeconds") or 0.0)
+            skews[text(entry, "nodeId") or ""] = offset if known else 0.0
     return skews
 
 

@@ -7,7 +7,14 @@ explains more comes first.
 from __future__ import annotations
 
 from skulkctl.verdict.compare import values_of
-from skulkctl.verdict.draft import Draft, agreement_deadline, eval_deadline, say, where
+from skulkctl.verdict.draft import (
+    Draft,
+    agreement_deadline,
+    eval_deadline,
+    say,
+    step_deadline,
+    where,
+)
 from skulkctl.verdict.live import suspect
 from skulkctl.verdict.looking import (
     differs_twice,
@@ -305,8 +312,9 @@ def only_one_works(group: Group, limits: Limits) -> Draft | None:
     waiting = [rank for rank in group.ranks if rank is not culprit]
     if culprit is None or not waiting:
         return None
+    now = f", {culprit.now}" if culprit.now else ""
     says = (
-        f"{culprit.title} is the only rank that waits for nobody: {where(culprit)}.",
+        f"{culprit.title} is the only rank that waits for nobody: {where(culprit)}{now}.",
         f"{say(waiting, 'waits', 'wait')} for it.",
     )
     deadlines = eval_deadline(waiting, limits) or agreement_deadline(waiting, limits)
@@ -332,7 +340,7 @@ def inside_a_forward(group: Group, limits: Limits) -> Draft | None:
         "D26",
         tuple(says),
         () if odd is None else (odd,),
-        deadlines=agreement_deadline(group.ranks, limits),
+        deadlines=eval_deadline(group.ranks, limits) or agreement_deadline(group.ranks, limits),
         next=(f"skulkctl capture {group.short}", f"skulkctl delete {group.short}"),
     )
 
@@ -354,7 +362,8 @@ def not_draining(group: Group, limits: Limits) -> Draft | None:
         "The process does not read its tasks: it is stuck in a step, or the task was lost.",
     )
     since_s = max(rank.pending_s or 0.0 for rank in late)
-    return Draft("D21", says, late, since_s=since_s)
+    deadlines = step_deadline(late, limits.eval_s, since_s, "acknowledgement")
+    return Draft("D21", says, late, since_s=since_s, deadlines=deadlines)
 
 
 def all_at_a_barrier(group: Group, limits: Limits) -> Draft | None:

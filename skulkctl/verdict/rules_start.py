@@ -117,7 +117,10 @@ def warmup_wedge(group: Group, limits: Limits) -> Draft | None:
         says.append(f"{say(waiting, 'waits', 'wait')} for it.")
     deadlines = eval_deadline(waiting, limits)
     deadlines += step_deadline((culprit,), limits.warmup_s, culprit.still_s, "warm-up")
-    return Draft("D14", tuple(says), (culprit,), deadlines=deadlines)
+    first = f"skulkctl capture {group.short}/{culprit.rank}"
+    # A warm-up is no request: it cannot be cancelled.
+    steps = (first, f"skulkctl delete {group.short}")
+    return Draft("D14", tuple(says), (culprit,), deadlines=deadlines, next=steps)
 
 
 def warmup_together(group: Group, limits: Limits) -> Draft | None:

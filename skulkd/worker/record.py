@@ -159,6 +159,19 @@ class RunnerRecord:
             )
         )
 
+    def concluded(self, cause: str, blame: str) -> None:
+        """A mark for the end of a process: one that was killed leaves no last words itself."""
+        self.recorder.mark(
+            RunnerFlightRecorderEntry(
+                at=self.stamp(),
+                phase="error",
+                event="runner_ended",
+                detail=cause,
+                attrs={"blame": blame.lower()},
+                context=self.context,
+            )
+        )
+
     # Reading
 
     @property

@@ -238,6 +238,7 @@ class Supervisor:
                 last_line=process.log.last_line,
             )
         record.set_status(RunnerFailed(error_message=ending.reason))
+        record.concluded(ending.summary, ending.blame.name)
         if self._duty.grouped:
             return ending  # what the requests are told comes from the whole group
         model_id = record.identity.shard.model_card.model_id

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from skulkctl.main import main
+from skulkctl.screen_options import SCREEN, pace_s
 from skulkctl.tui.lines import plain_text
 from skulkctl.tui.shots import Shot, View
 from skulkctl.tui.top_page import tokens_per_second, top_items, top_page
 from tests.daemon_process import DaemonProcess, daemon_environ
 from tests.timeline.app_rig import frames, press, screen_text
 from tests.timeline.builders import NODES, NOW, rank, step, timeline
+
+if TYPE_CHECKING:
+    from skulkctl.invocation import Invocation
 
 
 def decoding(*points: tuple[float, int]) -> dict[str, Any]:
@@ -76,3 +83,27 @@ def test_a_real_daemon_is_shown(shared_daemon: DaemonProcess) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert [one["name"] for one in json.loads(done.stdout)["nodes"]] == ["kite1"]
+
+
+@pytest.mark.parametrize("command", ["timeline", "top"])
+def test_both_screens_have_the_same_options(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They are declared once; whoever knows one screen knows the other."""
+    assert main([command, "--help"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    for parameter in SCREEN.values():
+        option = parameter.annotation.__metadata__[0]
+        name = str(option.default if option.param_decls in (None, ()) else option.param_decls[0])
+        assert f"{name} {option.help}" in told
+
+
+def test_a_screen_is_asked_for_less_often_over_a_slow_link(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("TEXTUAL_FPS", raising=False)
+    call = cast("Invocation", SimpleNamespace(options={"slow": False}))
+    assert (pace_s(call), "TEXTUAL_FPS" in os.environ) == (2.0, False)
+    call.options["slow"] = True
+    monkeypatch.setenv("TEXTUAL_FPS", "60")
+    assert (pace_s(call), os.environ["TEXTUAL_FPS"]) == (10.0, "60")

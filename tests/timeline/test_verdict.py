@@ -97,6 +97,64 @@ def test_an_idle_runner_without_a_pulse_is_not_frozen() -> None:
     assert judge(timeline(*ranks)).worst.state is State.OK
 
 
+@pytest.mark.parametrize(
+    ("words", "culprit"),
+    [
+        # rank 1 was stopped and killed, the others were killed with it
+        ({0: "followed", 1: "culprit", 2: "followed"}, 1),
+        # rank 2's node is gone
+        ({0: "followed", 2: "lost"}, 2),
+        # everybody ran into a deadline, nobody knows why
+        ({0: "waited", 1: "waited", 2: "waited"}, None),
+    ],
+    ids=["killed", "lost", "waited"],
+)
+def test_of_ranks_that_ended_together_the_first_is_named(
+    words: dict[int, str], culprit: int | None
+) -> None:
+    ranks = []
+    for number in range(3):
+        steps = [step(30, "idle", "runner_ready")]
+        if number in words:
+            end = step(60, "error", "runner_ended", "it ended", blame=words[number])
+            steps.insert(0, end)
+        ranks.append(rank(number, steps, status="RunnerReady", task=None))
+    worst = judge(timeline(*ranks), names=NODES).worst
+    assert worst.state is State.RECOVERED
+    assert (None if worst.culprit is None else worst.culprit.rank) == culprit
+
+
+def test_a_rank_that_lost_another_names_it() -> None:
+    words = step(60, "decode_stream", "group_lost", "rank 2 at 10.0.0.3 is gone", lost_rank=2)
+    ranks = [
+        rank(number, [*([words] if number == 0 else []), step(30, "idle", "runner_ready")],
+             status="RunnerReady", task=None)
+        for number in range(3)
+    ]  # fmt: skip
+    worst = judge(timeline(*ranks), names=NODES).worst
+    assert (worst.state, worst.culprit and worst.culprit.rank) == (State.RECOVERED, 2)
+
+
+def test_after_a_cancel_that_nobody_heard_the_next_step_is_another() -> None:
+    hung = d1()
+    assert judge(hung).worst.next[1] == f"skulkctl cancel {TASK}"
+    mark = {**hung["timeline"][-1], "at": at(5), "event": "supervisor_cancel_requested"}
+    hung["timeline"].append(mark)
+    assert judge(hung).worst.next[1] == "skulkctl delete 7f3c2b1a"
+
+
+def test_an_offset_within_the_round_trip_is_none() -> None:
+    """Otherwise every time on the screen would change with every answer."""
+    hung = d1()
+    hung["clockSkews"] = [{"nodeId": "node-1", "offsetSeconds": 0.004, "roundTripSeconds": 0.01}]
+    assert judge(hung).worst.still_s == pytest.approx(41.0, abs=1e-6)
+
+
+def test_a_node_without_a_known_name_is_not_called_by_its_id() -> None:
+    alone = timeline(rank(0, decoding(3, 5)), size=2, silent={"node-9-without-a-name": "gone"})
+    assert judge(alone, names=NODES).worst.next == ("skulkctl nodes",)
+
+
 def test_a_new_entry_on_one_rank_is_enough_to_be_well() -> None:
     hung = d1()
     hung["runners"][3]["lastProgressAt"] = at(1.0)

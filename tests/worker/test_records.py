@@ -285,3 +285,12 @@ def test_how_long_a_task_was_not_taken_is_known(record: RunnerRecord, time: Time
     assert record.diagnostics().pending_seconds == 6.0
     record.book.acknowledge(task.task_id)
     assert record.diagnostics().pending_seconds is None
+
+
+def test_the_end_of_a_process_is_on_record_with_whom_it_is_blamed_on(record: RunnerRecord) -> None:
+    record.recorder.apply(a_phase(record, "decode_stream"), 100)
+    record.concluded("stopped by a signal; killed by the supervisor", "CULPRIT")
+    shown = record.diagnostics()
+    last = shown.flight_recorder[-1]
+    assert (last.phase, last.event, last.attrs) == ("error", "runner_ended", {"blame": "culprit"})
+    assert shown.phase == "decode_stream"
