@@ -61,3 +61,6 @@ class ClusterCollector(Collector):
         yield CounterMetricFamily(
             "skulk_fabric_forged", "Frames without a valid seal", traffic.forged
         )
+        yield CounterMetricFamily(
+            "skulk_fabric_replayed", "Frames that had come before", traffic.replayed
+        )

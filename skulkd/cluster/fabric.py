@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import logging
 import os
@@ -26,7 +27,7 @@ from typing import Any, Literal, Protocol
 import zenoh
 
 from skulkd.cluster.outbox import Outbox
-from skulkd.cluster.sealing import Seal
+from skulkd.cluster.sealing import Heard, Seal
 from skulkd.settings.files import make_private_dir, write_atomic
 from skulkd.wire.ids import NodeId
 
@@ -114,6 +115,7 @@ class Traffic:
     bytes_out: int = 0
     dropped: int = 0
     forged: int = 0
+    replayed: int = 0
     failed: Counter[str] = field(default_factory=Counter)
     """Frames that could not be sent, by plane."""
 
@@ -134,6 +136,8 @@ class Fabric:
         self._woken = False
         self._lock = threading.Lock()
         self._outboxes: dict[NodeId, Outbox] = {}
+        self._numbers = itertools.count(1)
+        self._heard = Heard()
         self._said: set[tuple[str, NodeId | None]] = set()
         """Where sending has failed and it was logged."""
 
@@ -240,7 +244,7 @@ class Fabric:
         try:
             session.put(
                 key,
-                self._seal.close(key, body),
+                self._seal.close(key, next(self._numbers), body),
                 congestion_control=_BLOCK if way.waits else _DROP,
                 priority=way.priority,
                 express=way.express,
@@ -280,11 +284,16 @@ class Fabric:
             self._enqueue(kind, node, b"", force=True)
 
     def _hand_over(self, plane: str, node: NodeId, key: str, sample: zenoh.Sample) -> None:
-        body = self._seal.open(key, sample.payload.to_bytes())
-        if body is None:
+        opened = self._seal.open(key, sample.payload.to_bytes())
+        if opened is None:
             self.traffic.forged += 1
             return
-        self._enqueue(plane, node, body)
+        number, body = opened
+        with self._lock:
+            new = self._heard.is_new(key, number, from_the_first=plane == "one")
+            self.traffic.replayed += not new
+        if new:
+            self._enqueue(plane, node, body)
 
     def _enqueue(self, plane: str, node: NodeId, body: bytes, *, force: bool = False) -> None:
         with self._lock:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from skulkd.cluster.codec import Unreadable, dump, is_message, kind_of, load
 from skulkd.cluster.frames import BadFrame, decode, encode
@@ -29,7 +31,7 @@ from skulkd.cluster.messages import (
     Submit,
     Waiting,
 )
-from skulkd.cluster.sealing import Seal
+from skulkd.cluster.sealing import REMEMBERED, TAG_BYTES, Heard, Seal
 from skulkd.wire.events import InstanceCreated
 from skulkd.wire.ids import EventId
 from tests.daemon.builders import A, a_state, an_instance
@@ -91,11 +93,40 @@ def test_frames_carry_any_bytes() -> None:
 
 def test_a_seal_opens_only_with_the_same_secret_namespace_and_address() -> None:
     seal = Seal("secret", "ns")
-    frame = seal.close("to/a", b"body")
-    assert seal.open("to/a", frame) == b"body"
+    frame = seal.close("to/a", 7, b"body")
+    assert seal.open("to/a", frame) == (7, b"body")
+    assert seal.open("to/a", seal.close("to/a", 7, b"")) == (7, b"")
+    renumbered = frame[:TAG_BYTES] + (8).to_bytes(8, "big") + b"body"
+    assert seal.open("to/a", renumbered) is None
     assert seal.open("to/b", frame) is None
     assert seal.open("to/a", frame[:-1] + b"x") is None
     assert seal.open("to/a", b"") is None
     assert Seal("other", "ns").open("to/a", frame) is None
     assert Seal("secret", "other").open("to/a", frame) is None
     assert "secret" not in seal.password
+
+
+@given(st.lists(st.integers(1, 2000), max_size=400), st.booleans())
+def test_no_number_is_new_twice(numbers: list[int], own: bool) -> None:
+    heard = Heard()
+    new = [one for one in numbers if heard.is_new("a", one, from_the_first=own)]
+    assert len(new) == len(set(new))
+
+
+@given(st.permutations(range(1, REMEMBERED)))
+def test_frames_that_overtake_each_other_are_all_heard(numbers: list[int]) -> None:
+    heard = Heard()
+    assert all(heard.is_new("a", one, from_the_first=True) for one in numbers)
+    assert not any(heard.is_new("a", one, from_the_first=True) for one in numbers)
+    assert all(heard.is_new("b", one, from_the_first=True) for one in numbers)
+
+
+def test_what_was_said_to_all_before_this_node_listened_is_not_believed() -> None:
+    heard = Heard()
+    assert heard.is_new("all", 1000, from_the_first=False)
+    assert not heard.is_new("all", 999, from_the_first=False)
+    assert heard.is_new("all", 1001, from_the_first=False)
+    for number in range(10_000, 30_000):
+        assert heard.is_new("all", number, from_the_first=False)
+    assert not heard.is_new("all", 1002, from_the_first=False)
+    assert len(heard._addresses["all"].seen) == REMEMBERED

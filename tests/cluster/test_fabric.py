@@ -227,3 +227,39 @@ async def test_what_cannot_be_sent_is_counted_and_said_once_for_each_way(
         a.fabric.forget(b.node_id)
         a.fabric.nudge(b.node_id, b"x")
         assert "cannot send to node-b (nudge)" in caplog.records[-1].getMessage()
+
+
+async def test_a_frame_that_somebody_recorded_cannot_be_said_again(tmp_path: Path) -> None:
+    async with fabrics(tmp_path, "a", "b") as (a, b):
+        await a.sees(b)
+        await b.sees(a)
+        recorded: list[tuple[str, bytes]] = []
+        session = a.fabric._session
+        assert session is not None
+
+        class Tape:
+            """What a stranger on the LAN could write down, and say again on a link of its own."""
+
+            def put(self, key: str, frame: bytes, **how: object) -> None:
+                recorded.append((key, frame))
+                session.put(key, frame, **how)  # type: ignore[union-attr, arg-type]
+
+        a.fabric._session = Tape()  # type: ignore[assignment]
+        try:
+            a.fabric.publish("beat", b"bye")
+            a.fabric.nudge(b.node_id, b'{"k": "x"}\n')
+            await b.until(lambda: len(b.heard) == 2)
+            for key, frame in recorded * 3:
+                session.put(key, frame)
+                session.put(key.replace("node-a", "node-c"), frame)
+            a.fabric.publish("all", b"last")
+            a.fabric.publish("beat", b"last")
+            a.fabric.nudge(b.node_id, b'{"k": "last"}\n')
+            async with asyncio.timeout(DEADLINE_S):
+                # Counted by a thread, and what is urgent comes first.
+                while len(b.heard) < 5 or b.fabric.traffic.replayed < 6:  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)
+        finally:
+            a.fabric._session = session
+        assert len(b.heard) == 5
+        assert b.fabric.traffic.replayed == 6
