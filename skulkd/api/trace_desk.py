@@ -1,7 +1,7 @@
 """Where measured parts of traces arrive: kept here, and told to the other nodes of the placement.
 
 So every node of a placement has the whole trace, and what one rank measured survives the death
-of another. A rank that dies hard sends nothing; the trace is then kept as partial.
+of another. Of a rank that dies hard what it sent before is kept; the trace is then partial.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
 from skulkd.wire.ids import CommandId, NodeId, TaskId
-from skulkd.wire.tracing import TraceEventResponse
+from skulkd.wire.tracing import UNFINISHED, TraceEventResponse
 
 _log = logging.getLogger(__name__)
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
@@ -50,8 +50,8 @@ class Trace:
 
     @property
     def partial(self) -> bool:
-        """Whether a rank's part never came."""
-        return len(self.ranks) < self.world_size
+        """Whether a rank's part never came, or is only what it had sent before it was killed."""
+        return _cut_off(self.events) or len(self.ranks) < self.world_size
 
     @property
     def nodes(self) -> list[NodeId]:
@@ -84,6 +84,9 @@ class TraceFiles:
             before = self.read(part.task_id)
         except NoSuchTrace:
             before = Trace(part.task_id, "", 0, [])
+        known = [event for event in before.events if event.rank == part.rank]
+        if _cut_off(part.events) and len(known) >= len(part.events):
+            return  # overtaken on its way by a later one
         kept = [event for event in before.events if event.rank != part.rank]
         merged = Trace(
             part.task_id,
@@ -143,6 +146,10 @@ class TraceFiles:
             except OSError as error:
                 _log.warning("an old trace stays: %s: %s", path.name, error)
         return gone
+
+
+def _cut_off(events: Iterable[TraceEventResponse]) -> bool:
+    return any(event.name == UNFINISHED for event in events)
 
 
 def chrome_json(trace: Trace) -> bytes:

@@ -96,6 +96,7 @@ def _joined(one: TraceItem, other: TraceItem) -> TraceItem:
     nodes = {node.node_id: node for node in (*other.source_nodes, *one.source_nodes)}
     ranks = sorted({*one.ranks, *other.ranks})
     size = max(one.world_size, other.world_size)
+    whole = [item for item in (one, other) if len(item.ranks) >= size]
     return one.model_copy(
         update={
             "created_at": max(one.created_at, other.created_at),
@@ -109,7 +110,7 @@ def _joined(one: TraceItem, other: TraceItem) -> TraceItem:
             "command_id": one.command_id or other.command_id,
             "ranks": ranks,
             "world_size": size,
-            "partial": len(ranks) < size,
+            "partial": all(item.partial for item in whole) if whole else len(ranks) < size,
         }
     )
 

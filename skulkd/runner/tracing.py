@@ -1,7 +1,8 @@
 """Spans of traced tasks: what took how long on this rank. Costs nothing while nothing is traced.
 
-Starts are wall-clock microseconds, because ranks are compared; durations come from a clock that
-never jumps.
+What is measured so far is sent now and then, and once more at the end, so that the trace survives
+a rank that is killed. Starts are wall-clock microseconds, because ranks are compared; durations
+come from a clock that never jumps.
 """
 
 import time
@@ -12,8 +13,11 @@ from skulkd.runner.protocol import TaskTrace
 from skulkd.wire.base import Attributes
 from skulkd.wire.diagnostics import RunnerDiagnosticContext
 from skulkd.wire.ids import TaskId
-from skulkd.wire.tracing import TraceEventResponse
+from skulkd.wire.tracing import UNFINISHED, TraceEventResponse
 
+# What was measured is sent after this time, then after twice as long and so on: all that is sent
+# before the end is no more than what is sent at the end.
+FIRST_SENT_S = 0.5
 # A long answer has thousands of steps; the first ones tell as much.
 MAX_STEPS = 1000
 _TAG = "text_generation"
@@ -24,14 +28,22 @@ class _Session:
     events: list[TraceEventResponse] = field(default_factory=list)
     open: dict[str, float] = field(default_factory=dict)
     steps: int = 0
+    sent_every_s: float = FIRST_SENT_S
+    send_at: float = 0.0
 
 
 class Tracer:
-    """`send` gets a task's spans once, when the task ends."""
+    """`send` gets a task's spans when the task ends, and what there is of them before."""
 
-    def __init__(self, context: RunnerDiagnosticContext, send: Callable[[TaskTrace], None]) -> None:
+    def __init__(
+        self,
+        context: RunnerDiagnosticContext,
+        send: Callable[[TaskTrace], None],
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._context = context
         self._send = send
+        self._now = now
         self._sessions: dict[TaskId, _Session] = {}
 
     @property
@@ -39,7 +51,7 @@ class Tracer:
         return bool(self._sessions)
 
     def start(self, task_id: TaskId) -> None:
-        self._sessions[task_id] = _Session()
+        self._sessions[task_id] = _Session(send_at=self._now() + FIRST_SENT_S)
         self.mark(task_id, "queued", "lifecycle")
 
     def mark(self, task_id: TaskId, name: str, category: str, **attrs: str | int | float) -> None:
@@ -57,13 +69,14 @@ class Tracer:
         if session is not None and (began := session.open.pop(name, None)) is not None:
             took = time.monotonic() - began
             session.events.append(self._event(name, category, took, dict(attrs)))
+            self._send_so_far(task_id, session)
 
     def step(self, task_ids: Iterable[TaskId], began: float) -> None:
         """A decoding step that several tasks shared; `began` is monotonic."""
         ids = list(task_ids)
         took = time.monotonic() - began
-        wanted = [one for one in map(self._sessions.get, ids) if one is not None]
-        wanted = [session for session in wanted if session.steps < MAX_STEPS]
+        open_ones = {one: self._sessions[one] for one in ids if one in self._sessions}
+        wanted = {one: got for one, got in open_ones.items() if got.steps < MAX_STEPS}
         if not wanted:
             return
         attrs: Attributes = {
@@ -73,9 +86,21 @@ class Tracer:
         }
         # One event for all of them: it is the same, and every step pays for making it.
         event = self._event("decode_step", "decode", took, attrs, "shared")
-        for session in wanted:
+        for task_id, session in wanted.items():
             session.steps += 1
             session.events.append(event)
+            self._send_so_far(task_id, session)
+
+    def _send_so_far(self, task_id: TaskId, session: _Session) -> None:
+        if self._now() < session.send_at:
+            return
+        session.sent_every_s *= 2
+        session.send_at = self._now() + session.sent_every_s
+        # The mark is not kept: the next part replaces this one.
+        mark = self._event(UNFINISHED, "lifecycle", 0.0, {})
+        self._send(
+            TaskTrace(task_id=task_id, rank=self._context.rank, traces=[*session.events, mark])
+        )
 
     def finish(self, task_id: TaskId, how: str, **attrs: str | int | float) -> None:
         """Send what was measured. `how` is finish, cancel, error or aborted."""

@@ -23,6 +23,10 @@ class TraceSourceNode(CamelModel):
     friendly_name: str | None = None
 
 
+UNFINISHED = "unfinished"
+"""Name of the mark at the end of a part that its rank sent while it was still at work."""
+
+
 class TraceEventResponse(CamelModel):
     name: str
     start_us: int

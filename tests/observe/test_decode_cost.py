@@ -14,6 +14,7 @@ from skulkd.runner.tracing import MAX_STEPS, Tracer
 from skulkd.store.tiny import make_tiny_model
 from skulkd.wire.diagnostics import RunnerDiagnosticContext
 from skulkd.wire.ids import InstanceId, ModelId, NodeId, RunnerId, TaskId
+from skulkd.wire.tracing import UNFINISHED
 
 ROOT = Path(__file__).parents[2]
 
@@ -50,7 +51,7 @@ def test_the_measurement_runs_every_way_of_being_observed(tmp_path: Path) -> Non
 
 def test_tasks_of_one_step_share_one_event() -> None:
     sent: list[TaskTrace] = []
-    tracer = Tracer(a_context(), sent.append)
+    tracer = Tracer(a_context(), sent.append, lambda: 0.0)
     ids = [TaskId("one"), TaskId("two")]
     for task_id in ids:
         tracer.start(task_id)
@@ -63,9 +64,26 @@ def test_tasks_of_one_step_share_one_event() -> None:
     assert steps[0][0].attrs["batch_size"] == 3
 
 
+def test_what_is_measured_is_sent_before_the_end_ever_more_seldom() -> None:
+    sent: list[TaskTrace] = []
+    clock = [0.0]
+    tracer = Tracer(a_context(), sent.append, lambda: clock[0])
+    tracer.start(TaskId("one"))
+    for second in range(1, 101):
+        clock[0] = float(second)
+        tracer.step([TaskId("one")], 0.0)
+    before = len(sent)
+    assert 5 <= before <= 9
+    assert all(trace.traces[-1].name == UNFINISHED for trace in sent)
+    tracer.finish(TaskId("one"), "finish")
+    names = [event.name for event in sent[-1].traces]
+    assert (len(sent), names[-1]) == (before + 1, "finish")
+    assert UNFINISHED not in names
+
+
 def test_a_long_answer_is_traced_up_to_a_limit() -> None:
     sent: list[TaskTrace] = []
-    tracer = Tracer(a_context(), sent.append)
+    tracer = Tracer(a_context(), sent.append, lambda: 0.0)
     tracer.start(TaskId("one"))
     for _ in range(MAX_STEPS + 5):
         tracer.step([TaskId("one")], 0.0)

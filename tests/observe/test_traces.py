@@ -19,7 +19,7 @@ from skulkd.observe.trace_stats import item_of, merged, merged_items, source_nod
 from skulkd.runner.protocol import TaskTrace
 from skulkd.wire.events import InstanceCreated, TaskCreated
 from skulkd.wire.ids import CommandId, NodeId, TaskId
-from skulkd.wire.tracing import TraceEventResponse, TraceItems, TracePart
+from skulkd.wire.tracing import UNFINISHED, TraceEventResponse, TraceItems, TracePart
 from tests.api.in_process import serving, some_services
 from tests.daemon.builders import a_task, an_instance
 from tests.peer_mesh import MeshPeers, peer_mesh
@@ -49,6 +49,25 @@ def test_parts_of_ranks_become_one_trace_that_knows_what_is_missing(tmp_path: Pa
     assert (trace.ranks, trace.partial, trace.command_id) == ([0, 1], False, "cmd-9")
     assert len(trace.events) == 3
     assert trace.events[0] == span("prefill", 100, 50, rank=1)
+
+
+def test_what_a_killed_rank_had_sent_is_kept_and_marked(tmp_path: Path) -> None:
+    files, mark = TraceFiles(tmp_path), span(UNFINISHED, 130, 0, category="lifecycle")
+    early, late = span("prefill", 90, 70), span("decode", 160, 40)
+    end = span("finish", 200, 0, category="lifecycle")
+    files.add(part(1, span("prefill", 100, 50, rank=1)))
+    files.add(part(0, early, mark))
+    trace = files.read(TASK)
+    assert (trace.ranks, trace.partial) == ([0, 1], True)
+    assert merged_items([item_of(trace, []), item_of(trace, [])])[0].partial
+    files.add(part(0, early, late, end))
+    files.add(part(0, early, mark))  # overtaken on its way
+    whole = files.read(TASK)
+    assert [event.name for event in whole.events if event.rank == 0] == [
+        "prefill", "decode", "finish",
+    ]  # fmt: skip
+    assert not whole.partial
+    assert not merged_items([item_of(trace, []), item_of(whole, [])])[0].partial
 
 
 def test_the_file_is_chromes_format(tmp_path: Path) -> None:
