@@ -6,9 +6,7 @@ Three nodes with one store. The guard of each finds less memory than the planner
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -149,23 +147,3 @@ def test_where_nothing_else_is_allowed_it_stays_and_says_so_at_once(
         assert told(kite1, "InstanceMoved", instance_id) == []
     finally:
         unblock_staging(kite2)
-
-
-def test_a_new_master_keeps_to_the_exclusions_of_an_order_it_never_saw(trio: LiveCluster) -> None:
-    """The last test here: it leaves two nodes."""
-    master = trio.master()
-    there, unwanted = [node for node in trio.nodes if node is not master]
-    instance_id = trio.place(on=there)
-    record = there.get("/v1/placements")["placements"][0]["record"]
-    assert sorted(record["excluded"].values()) == sorted([master.name, unwanted.name])
-    master.kill()
-    trio.wait_formed([there, unwanted])
-    block_staging(there)
-    shutil.rmtree(there.home / "models", ignore_errors=True)
-    [pid] = there.runner_pids()
-    os.kill(pid, signal.SIGKILL)
-    [refused] = wait_until(
-        lambda: told(unwanted, "InstanceMoveRefused", instance_id), "the refusal", DEADLINE_S
-    )
-    assert (refused["cause"], refused["refusal"]) == ("staging-failed", "AllExcluded")
-    assert nodes_of(unwanted.state()["instances"][instance_id]) == {there.node_id}
