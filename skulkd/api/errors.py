@@ -51,7 +51,9 @@ class ShuttingDown(ApiError):
     """The daemon is stopping and will not finish this request."""
 
     def __init__(self) -> None:
-        super().__init__(503, "the daemon is shutting down", headers={"Connection": "close"})
+        # Another node, or this one after a restart, will answer.
+        headers = {"Connection": "close", "Retry-After": "1"}
+        super().__init__(503, "the daemon is shutting down", headers=headers)
 
 
 class InvalidRequest(Exception):

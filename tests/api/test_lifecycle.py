@@ -102,7 +102,9 @@ async def test_a_stop_waits_for_the_question_of_a_client_that_is_connected(tmp_p
         await asyncio.sleep(0.1)
         assert not stopping.done()
         writer.write(b"GET /state HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        assert b" 503 " in await reader.readline()
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert b" 503 " in head
+        assert b"\r\nRetry-After: 1\r\n" in head
         assert await stopping == 0
         writer.close()
 

@@ -15,30 +15,34 @@ from tests.cluster_live.chronicle import Chronicle
 from tests.cluster_live.cluster import LiveCluster
 from tests.cluster_live.lan import Lan
 
+PATIENCE = 0.7
+
 
 @dataclass
 class Chaos:
-    """One misfortune at a time, each undone before the next."""
+    """One misfortune after the other; each is undone before the next."""
 
     cluster: LiveCluster
     chronicle: Chronicle
     chance: random.Random
     network: Lan | None = None
     done: Counter[str] = field(default_factory=Counter)
+    _formed: bool = True
 
     def strike(self) -> None:
-        acts: list[Callable[[], None]] = [
-            self.kill,
-            self.kill_two,
-            self.stop,
-            self.restart,
-            self.freeze,
-        ]
+        """Usually the cluster finds together before the next, sometimes it is not given time."""
+        acts: list[Callable[[], None]] = [self.kill, self.kill_two, self.stop, self.freeze]
+        if self._formed:
+            acts.append(self.restart)  # needs a node that knows the other
         if self.network is not None:
             acts += [self.cut, self.cut_one_way]
         act = self.chance.choice(acts)
         act()
         self.done[act.__name__] += 1
+        self._formed = self.chance.random() < PATIENCE
+        if self._formed:
+            self.cluster.wait_formed(self.cluster.nodes)
+            self.chronicle.note("formed")
 
     def kill(self) -> None:
         self._kill(1)
