@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.app import App
@@ -302,6 +303,20 @@ class TimelineApp(App[int]):
     def _say(self, note: str) -> None:
         self.call_from_thread(self.change, note=note)
 
+    def _further_steps(self) -> Iterator[tuple[str, str, Callable[[], None]]]:
+        """What the verdict advises and no key does; it is copied, to be typed elsewhere."""
+        shot, chosen = self.shot, self.chosen
+        if shot is None or chosen is None:
+            return
+        for command in shot.finding(chosen[0]).next:
+            program, verb = command.split()[:2]
+            if program == "skulkctl" and verb not in ("capture", "cancel", "logs"):
+                yield command, "copies the command", partial(self._copy_command, command)
+
+    def _copy_command(self, command: str) -> None:
+        self.copy_to_clipboard(command)
+        self.change(note=f"in the clipboard: {command}")
+
     def palette_entries(self) -> Iterator[tuple[str, str, Callable[[], None]]]:
         """What the palette offers now, spelled like the command line."""
         chosen = self.chosen
@@ -311,5 +326,6 @@ class TimelineApp(App[int]):
             yield f"skulkctl logs {rank.node} --runner {rank.runner_id}", "log", self.action_logs
             if group.task_id and not self.view.read_only:
                 yield f"skulkctl cancel {group.task_id}", "ends the request", self.action_cancel
+        yield from self._further_steps()
         yield "skulkctl timeline -o json", "raw data of this rank", self.action_raw
         yield "skulkctl help timeline", "keys and letters", self.action_help

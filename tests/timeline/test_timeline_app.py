@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from textual.widgets import Static
 
 from skulkctl.errors import Unreachable
+from skulkctl.main import main
 from skulkctl.tui.dialogs import ConfirmScreen, TextScreen
 from skulkctl.tui.feed import Frame, Pacer
 from skulkctl.tui.recorder_screen import RecorderScreen
@@ -12,7 +14,7 @@ from skulkctl.tui.shots import View
 from skulkctl.tui.timeline_screen import TimelineScreen
 from tests.timeline.app_rig import NARROW, WIDE, Deeds, frames, press, running, screen_text
 from tests.timeline.builders import rank, step, timeline
-from tests.timeline.situations import d1
+from tests.timeline.situations import d1, situations
 
 
 def two_placements() -> dict[str, object]:
@@ -160,11 +162,29 @@ async def test_copy_raw_help_and_logs() -> None:
             await press(app, pilot, "escape")
 
 
-async def test_the_palette_is_spelled_like_the_command_line() -> None:
-    async with running(frames(d1()), actions=Deeds()) as (app, _):
+@pytest.mark.parametrize("rule", ["D1", "D14", "D18", "D24"])
+async def test_the_palette_is_spelled_like_the_command_line(
+    rule: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = next(one for one in situations() if one.rule == rule).timeline
+    async with running(frames(shown), actions=Deeds()) as (app, _):
         words = [words for words, _, _ in app.palette_entries()]
-        assert words[0] == "skulkctl capture 7f3c2b1a/1"
-        assert all(one.startswith("skulkctl ") for one in words)
+    program, verbs = {one.split()[0] for one in words}, [one.split()[1] for one in words]
+    assert program == {"skulkctl"}
+    assert len(words) == len(set(words))
+    for verb in verbs:
+        assert main([verb, "--help"]) == 0, verb
+    capsys.readouterr()
+
+
+async def test_the_palette_copies_what_no_key_does() -> None:
+    wedged = next(one for one in situations() if one.rule == "D14").timeline
+    async with running(frames(wedged), actions=Deeds()) as (app, pilot):
+        run = next(run for words, _, run in app.palette_entries() if "delete" in words)
+        run()
+        await press(app, pilot)
+        assert app.clipboard == "skulkctl delete 7f3c2b1a"
+        assert "in the clipboard: skulkctl delete 7f3c2b1a" in screen_text(app)
 
 
 async def test_stepping_through_a_recording() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +23,7 @@ from tests.timeline.builders import (
 )
 from tests.timeline.situations import RECV, Situation, d1, decoding, situations
 
+RUNBOOK = Path(__file__).parents[2] / "docs" / "runbook.md"
 CATALOGUE = [f"D{number}" for number in range(1, 27)]
 """The signatures of the runbook; each needs a timeline that shows it."""
 
@@ -30,6 +33,13 @@ def test_every_signature_has_a_timeline_that_shows_it(rule: str) -> None:
     shown = [one for one in situations() if one.rule == rule]
     assert shown, f"no timeline shows {rule}"
     assert all(judge(one.timeline, names=NODES).worst.rule == rule for one in shown)
+
+
+@pytest.mark.parametrize("rule", [*CATALOGUE, "D0", "FROZEN"])
+def test_the_runbook_says_what_to_do_about_every_signature(rule: str) -> None:
+    rows = [row for row in RUNBOOK.read_text().splitlines() if row.startswith("| ")]
+    named = [row for row in rows if rule in re.split(r"[ ,|]+", row.split("|")[1])]
+    assert len(named) == 1, rule
 
 
 @pytest.mark.parametrize("situation", situations(), ids=lambda one: f"{one.rule}-{one.state}")
