@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
-from textual.screen import ModalScreen
+from textual.screen import ModalScreen, Screen
 from textual.widgets import Button, Static
+
+
+def _plain(screen: Screen[Any]) -> bool:
+    """Whether the terminal may have no lines to draw boxes with."""
+    return bool(getattr(getattr(screen.app, "view", None), "ascii", False))
 
 
 class TextScreen(ModalScreen[None]):
@@ -18,6 +23,7 @@ class TextScreen(ModalScreen[None]):
     CSS = """
     TextScreen { align: center middle; background: $background 60%; }
     TextScreen > VerticalScroll { width: 90%; height: 90%; border: solid; background: $background; }
+    TextScreen.ascii > VerticalScroll { border: ascii; scrollbar-size-vertical: 0; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,question_mark", "dismiss", "back", id="text.back"),
@@ -35,6 +41,9 @@ class TextScreen(ModalScreen[None]):
             box.border_title = self._title
             yield Static("\n".join(self._rows), markup=False)
 
+    def on_mount(self) -> None:
+        self.set_class(_plain(self), "ascii")
+
     def action_top(self) -> None:
         self.query_one(VerticalScroll).scroll_home(animate=False)
 
@@ -51,6 +60,7 @@ class ConfirmScreen(ModalScreen[bool]):
         width: 70; max-width: 95%; height: auto; border: solid $error; padding: 0 1;
         background: $background;
     }
+    ConfirmScreen.ascii > Vertical { border: ascii $error; }
     ConfirmScreen Horizontal { height: auto; align-horizontal: right; }
     ConfirmScreen Button { margin-left: 2; }
     """
@@ -75,6 +85,7 @@ class ConfirmScreen(ModalScreen[bool]):
                 yield Button("Do it (y)", id="yes", variant="error", compact=True)
 
     def on_mount(self) -> None:
+        self.set_class(_plain(self), "ascii")
         self.query_one("#no").focus()
 
     def on_button_pressed(self, event: Button.Pressed) -> None:

@@ -47,7 +47,8 @@ def timeline_page(
     """The whole screen. `rows` None: as long as it needs to be, without a footer."""
     lines = _page(shot, view, columns, rows, keys)
     if rows is not None:
-        lines = [*lines[: rows - 1], *[BLANK] * (rows - 1 - len(lines)), footer(view, columns)]
+        end = footer(view, columns, offline=view.offline)
+        lines = [*lines[: rows - 1], *[BLANK] * (rows - 1 - len(lines)), end]
     shown = [one.cut(columns) for one in lines]
     return [to_ascii(one) for one in shown] if view.ascii else shown
 
@@ -55,7 +56,7 @@ def timeline_page(
 def _page(shot: Shot, view: View, columns: int, rows: int | None, keys: bool) -> list[Line]:
     group = view.group_of(shot)
     finding = shot.judgement.worst if group is None else shot.finding(group)
-    told = banner(finding, columns, view.read_only, keys)
+    told = banner(finding, columns, view.read_only, keys and not view.offline)
     if rows is not None and (columns < SMALL[0] or rows < SMALL[1]):
         return told
     lines = [header(shot, view, group, columns), *told]
@@ -259,10 +260,13 @@ def _seconds(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
 
 
-def footer(view: View, columns: int) -> Line:
-    """At most eight keys; the help screen has them all."""
+def footer(view: View, columns: int, *, offline: bool = False) -> Line:
+    """At most eight keys; the help screen has them all. A recording cannot be acted upon."""
     told = _KEYS["wide" if columns >= WIDE else "narrow"]
-    if view.read_only:
+    if offline:
+        told = told.replace("C capture   ", "").replace("C capture ", "")
+        told = told.replace("p pause", ", . frames")
+    if view.read_only or offline:
         told = told.replace("^x cancel   ", "").replace("^x ", "")
     if view.paused_at:
         told = told.replace("p pause", "p resume")

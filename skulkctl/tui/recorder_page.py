@@ -11,7 +11,7 @@ from skulkctl.tui.lanes import RECORDER_SIZE, Mark, marks_of
 from skulkctl.tui.lines import BLANK, Line, line, shorten, spread, to_ascii
 from skulkctl.tui.shots import WIDE, Shot, View
 from skulkctl.units import age_text, size_text
-from skulkctl.verdict.ranks import Group, Rank
+from skulkctl.verdict.ranks import Group, Rank, short_id
 from skulkctl.verdict.waits import Wait, wait_of
 from skulkctl.views.read import Document, size_bytes, text
 
@@ -130,6 +130,9 @@ def recorder_page(
         lines.append(filled if others else own)
     lines += [BLANK] * (rows - 2 - len(lines))
     keys = _KEYS if wide else _NARROW_KEYS
+    if view.offline:
+        for key in ("C capture   ", "w write bundle   ", "C capture  ", "w bundle  "):
+            keys = keys.replace(key, "")
     lines = [*lines[: rows - 2], _nothing_since(shot, rank), line((f" {keys}", "muted"))]
     shown = [one.cut(columns) for one in lines]
     return [to_ascii(one) for one in shown] if view.ascii else shown
@@ -176,7 +179,7 @@ def _head(shot: Shot, view: View, group: Group, rank: Rank, columns: int) -> Lin
 def _chips(view: View, rank: Rank, kept: Sequence[Mark], trouble: str) -> Line:
     chip = trouble or f"({len(kept)} of {len(rank.entries)})"
     typed = f" /{view.filter} " if view.filter else " "
-    task = f"   o only task {rank.task_id}: {_on(view.only_task)}" if rank.task_id else ""
+    task = f"   o only task {short_id(rank.task_id)}: {_on(view.only_task)}" if rank.task_id else ""
     ranks, attrs = _on(view.other_ranks), _on(view.attrs)
     return line(
         (f"{typed}{chip}", "selected"), f"   m other ranks: {ranks}   a attrs: {attrs}{task}"

@@ -82,6 +82,8 @@ class View:
     filter: str = ""
     paused_at: str = ""
     read_only: bool = False
+    offline: bool = False
+    """There is no daemon that could do anything."""
     ascii: bool = False
     note: str = ""
     other_ranks: bool = True

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.app import App
 from textual.binding import Binding, BindingType
+from textual.command import CommandPalette
 
 from skulkctl.errors import CliError
 from skulkctl.tui.alphabet import legend
@@ -63,6 +64,9 @@ class TimelineApp(App[int]):
     Screen { background: $background; }
     #filter { dock: bottom; display: none; height: 1; border: none; padding: 0 1; }
     #filter.open { display: block; }
+    CommandPalette SearchIcon { display: none; }
+    CommandPalette #--input { border: none; }
+    CommandPalette CommandList { border: none; }
     """
     COMMANDS: ClassVar[set[Any]] = {SkulkCommands}
     ENABLE_COMMAND_PALETTE = True
@@ -85,7 +89,7 @@ class TimelineApp(App[int]):
     def __init__(self, setup: Setup) -> None:
         super().__init__()
         self.setup = setup
-        self.view = setup.view
+        self.view = replace(setup.view, offline=setup.actions is None)
         self._pacer = Pacer(setup.every_s)
         self._previous: Document | None = None
         self._frame: Frame | None = None
@@ -193,6 +197,10 @@ class TimelineApp(App[int]):
         if action == "step":
             return not self.setup.feed.live
         return True
+
+    def action_command_palette(self) -> None:
+        # Its own words have letters that not every terminal has.
+        self.push_screen(CommandPalette(id="--command-palette", placeholder="type a command"))
 
     def action_help(self) -> None:
         from skulkctl.tui.help_text import help_rows

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import html
+import re
+
 import pytest
 from textual.widgets import Static
 
@@ -175,6 +178,23 @@ async def test_the_palette_is_spelled_like_the_command_line(
     for verb in verbs:
         assert main([verb, "--help"]) == 0, verb
     capsys.readouterr()
+
+
+@pytest.mark.parametrize("key", ["question_mark", "colon", "ctrl+x", "y", "enter", "slash"])
+async def test_plain_letters_are_enough_for_every_window(key: str) -> None:
+    async with running(frames(d1()), NARROW, Deeds(), View(ascii=True)) as (app, pilot):
+        await press(app, pilot, key)
+        picture = app.export_screenshot()
+    told = html.unescape("".join(re.findall(r"<text[^>]*>([^<]*)</text>", picture)))
+    assert told.replace("\xa0", " ").isascii(), sorted(set(told))
+
+
+async def test_a_recording_offers_no_keys_that_need_a_daemon() -> None:
+    async with running(frames(d1()), WIDE) as (app, _):
+        told = screen_text(app)
+    assert "C capture" not in told
+    assert "^x" not in told
+    assert "skulkctl capture 7f3c2b1a/1" in told
 
 
 async def test_the_palette_copies_what_no_key_does() -> None:
