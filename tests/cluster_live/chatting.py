@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import socket
@@ -114,8 +115,9 @@ class Answer:
 
     def hang_up(self) -> None:
         assert self._socket is not None, "nothing was asked yet"
-        # Closing alone would leave it open for the thread that reads.
-        self._socket.shutdown(socket.SHUT_RDWR)
+        # Closing alone would leave it open for the thread that reads. One that ended is closed.
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
 
     def end_text(self) -> str:
         last = [line for _, line in self.lines[-3:]]
