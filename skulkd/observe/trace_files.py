@@ -49,9 +49,14 @@ class Trace:
         return sorted({event.rank for event in self.events})
 
     @property
+    def unfinished(self) -> list[int]:
+        """Ranks of which there is only what they sent while they were at work."""
+        return sorted({event.rank for event in self.events if event.name == UNFINISHED})
+
+    @property
     def partial(self) -> bool:
         """Whether a rank's part never came, or is only what it had sent before it was killed."""
-        return _cut_off(self.events) or len(self.ranks) < self.world_size
+        return bool(self.unfinished) or len(self.ranks) < self.world_size
 
     @property
     def nodes(self) -> list[NodeId]:

@@ -69,6 +69,7 @@ def item_of(trace: Trace, sources: list[TraceSourceNode]) -> TraceItem:
         command_id=trace.command_id,
         ranks=trace.ranks,
         world_size=trace.world_size,
+        unfinished=trace.unfinished,
         partial=trace.partial,
     )
 
@@ -96,7 +97,9 @@ def _joined(one: TraceItem, other: TraceItem) -> TraceItem:
     nodes = {node.node_id: node for node in (*other.source_nodes, *one.source_nodes)}
     ranks = sorted({*one.ranks, *other.ranks})
     size = max(one.world_size, other.world_size)
-    whole = [item for item in (one, other) if len(item.ranks) >= size]
+    # A rank's last part on one node is enough.
+    finished = {rank for item in (one, other) for rank in item.ranks if rank not in item.unfinished}
+    unfinished = [rank for rank in ranks if rank not in finished]
     return one.model_copy(
         update={
             "created_at": max(one.created_at, other.created_at),
@@ -110,7 +113,8 @@ def _joined(one: TraceItem, other: TraceItem) -> TraceItem:
             "command_id": one.command_id or other.command_id,
             "ranks": ranks,
             "world_size": size,
-            "partial": all(item.partial for item in whole) if whole else len(ranks) < size,
+            "unfinished": unfinished,
+            "partial": bool(unfinished) or len(ranks) < size,
         }
     )
 

@@ -62,7 +62,10 @@ class TraceItem(TraceListItem):
     command_id: CommandId | None = Field(default=None, description="Id of the chat completion.")
     ranks: list[int] = Field(default_factory=list)
     world_size: int = 1
-    partial: bool = Field(default=False, description="The part of some rank never came.")
+    unfinished: list[int] = Field(
+        default_factory=list, description="Ranks that are still at work, or were killed."
+    )
+    partial: bool = Field(default=False, description="Some rank is missing or unfinished.")
 
 
 class TraceSilence(CamelModel):

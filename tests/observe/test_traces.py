@@ -70,6 +70,17 @@ def test_what_a_killed_rank_had_sent_is_kept_and_marked(tmp_path: Path) -> None:
     assert not merged_items([item_of(trace, []), item_of(whole, [])])[0].partial
 
 
+def test_parts_of_ranks_at_work_on_different_nodes_do_not_make_a_whole(tmp_path: Path) -> None:
+    items = []
+    for rank in (0, 1):
+        files = TraceFiles(tmp_path / str(rank))
+        mark = span(UNFINISHED, 130, 0, rank, category="lifecycle")
+        files.add(part(rank, span("prefill", 90, 70, rank), mark))
+        items.append(item_of(files.read(TASK), []))
+    (row,) = merged_items(items)
+    assert (row.ranks, row.unfinished, row.partial) == ([0, 1], [0, 1], True)
+
+
 def test_the_file_is_chromes_format(tmp_path: Path) -> None:
     files = TraceFiles(tmp_path)
     files.add(part(0, span("prefill", 100, 50)))
