@@ -208,7 +208,8 @@ def create_exactly(call: Invocation, order: Order, preview: Document) -> str:
     instance = preview.get("instance")
     client = call.client
     client.timeout_s = call.timeout_s(PLAN_S)
-    kept = {key: listed(order.body.get(key)) for key in ("excluded_nodes", "only_nodes")}
+    named = {key: listed(order.body.get(key)) for key in ("excluded_nodes", "only_nodes")}
+    kept = {key: nodes for key, nodes in named.items() if nodes}
     body = json.dumps({"instance": instance, **kept}).encode()
     answer = client.send("POST", "/instance", body=body)
     if not answer.ok:

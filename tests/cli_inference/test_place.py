@@ -138,6 +138,7 @@ def test_wait_ends_at_the_first_failure_with_runner_error_and_phase(
         "  rank 0 on kite1 (runner run-a): exitcode=70 second line\n"
         "  last phase: load_model (layer 3)\n"
         "hint: skulkctl diagnose kite1\n"
+        "hint: once it is mended:  skulkctl restart --instance 7f3c2a10 --wait\n"
         "hint: take it away:  skulkctl delete 7f3c2a10\n",
     )
 
