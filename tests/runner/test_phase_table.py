@@ -12,9 +12,12 @@ from typing import get_args
 import pytest
 
 from skulkd.runner.exits import ExitCode
+from skulkd.runner.group import SoloGroup
 from skulkd.runner.protocol import GenerationOptions, Output
+from skulkd.runner.request_phases import StepPhases
 from skulkd.wire.diagnostics import RunnerPhase
 from tests.runner.rank_group import MakeGroup, RankGroupOfRunners, marks
+from tests.runner.test_phases import Sink, a_recorder
 
 NO_END = GenerationOptions(logit_bias={"2": -100.0})
 BOTH, LEADER, NOBODY = {0, 1}, {0}, set[int]()
@@ -108,18 +111,16 @@ def test_the_first_forwards_of_a_request_are_written_in_detail(
                 assert found & pair == expected, (rank, phase, detail)
 
 
-def test_steady_decoding_writes_no_details(group: MakeGroup, tiny: Path) -> None:
-    """They would push older entries out: after the first token only every 25th step is written."""
-    pair = group(2, tiny)
-    short = pair.ask("hello", extra=NO_END, max_output_tokens=10)
-    pair.answer(short)
-    pair.rest()
-    long = pair.ask("hello", extra=NO_END, max_output_tokens=110)
-    pair.answer(long)
-    for runner in pair.ranks:
-        few, many = (
-            len([one for one in runner.entries() if one.entry.task_id == task])
-            for task in (short, long)
-        )
-        # A token entry at 25, 50, 75 and 100, and what machines of any speed add when they pause.
-        assert many - few <= 12, (few, many)
+def test_only_the_first_steps_after_a_rest_are_written_in_detail() -> None:
+    """More would push older entries out: one piece of the prompt, then two steps for a token."""
+    recorder = a_recorder(Sink())
+    steps = StepPhases(recorder, SoloGroup())
+    detailed = []
+    for number in range(1, 9):
+        if number == 1:
+            steps.woken()
+        steps.begin_step(number)
+        detailed.append(recorder.details)
+        if number in (3, 6):
+            steps.prompt_read()
+    assert detailed == [True, False, False, True, True, False, False, False]
