@@ -78,6 +78,11 @@ def by_pulse() -> list[Situation]:
             *(rank(number, [*decoding(41, 2), enter(40, "decode_stream", EVAL)],
                    live=pulse(40, EVAL)) for number in range(3))),
             "handing over is part of it: the last that computes holds up the others"),
+        Situation("D1", "HANG", 1, timeline(
+            rank(0, decoding(41, 2), live=stage),
+            rank(1, decoding(41, 2), live=pulse(40)),
+            rank(2, decoding(41, 2), live=pulse(40, EVAL))),
+            "who is in no wait comes before who computes, however late in the pipeline"),
         Situation("D14", "HANG", 1, timeline(
             warming(0, generating, live=stage), warming(1, generating, live=pulse(40)),
             warming(2, generating, live=stage)), "all generate, one does not compute"),
