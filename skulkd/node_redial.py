@@ -60,6 +60,7 @@ class Redial:
                 continue
             if tries >= REDIAL_LIMIT or self._cluster.is_met(addresses):
                 self._cluster.gone.pop(node, None)
+                del self._tries[node]
                 continue
             # Quickly at first: a link that was lost by chance is usually there with the next call.
             pause_s = min(60.0, 2.0 * 2 ** max(0, tries - 3))

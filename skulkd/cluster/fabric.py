@@ -36,6 +36,9 @@ KEEP_ALIVES = 6
 INBOX_FRAMES = 16_384
 INTRODUCTION_S = 2.0
 _USER = "skulk"
+# Of two nodes that hear of each other by gossip one dials: when both do at once, each may close the
+# link of the other, and gossip does not try again.
+_ONE_SIDED = {"peer": {"to_router": "always", "to_peer": "greater-zid"}}
 # Closing a link to a machine that was cut off blocks one of Zenoh's threads for ten seconds. With
 # its usual two, the nodes that are still there would not be heard meanwhile.
 RUNTIME = "(rx: (worker_threads: 24), tx: (worker_threads: 8), net: (worker_threads: 4))"
@@ -176,10 +179,9 @@ class Fabric:
         outbox = self._outboxes.get(node)
         if outbox is None:
             outbox = self._outboxes[node] = Outbox(node, self._put_one)
-        if outbox.put(body):
-            return True
-        self.traffic.dropped += 1
-        return False
+        taken = outbox.put(body)
+        self.traffic.dropped += not taken
+        return taken
 
     def nudge(self, node: NodeId, body: bytes) -> None:
         """To one node, ahead of everything else; never blocks, may be dropped."""
@@ -338,6 +340,7 @@ class Fabric:
             "mode": "peer",
             "scouting/multicast/enabled": plan.multicast,
             "scouting/gossip/enabled": True,
+            "scouting/gossip/autoconnect_strategy": _ONE_SIDED,
             "scouting/delay": 0,
             "listen/endpoints": [f"{scheme}/{where}" for where in listens],
             "connect/endpoints": [f"{scheme}/{where}" for where in connects],

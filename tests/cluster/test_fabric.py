@@ -42,6 +42,25 @@ async def test_nodes_that_know_one_address_all_find_each_other(tmp_path: Path) -
             await asyncio.to_thread(c.fabric.close)
 
 
+async def test_gossip_alone_links_nodes_that_know_only_one_in_the_middle(tmp_path: Path) -> None:
+    """Nobody is introduced here. One link in some is lost, so a few newcomers may be needed."""
+    async with fabrics(tmp_path, "b", "a") as (b, a):
+        await a.sees(b)
+        for number in range(12):
+            c = Node(f"c{number}", tmp_path, peers=[b.address])
+            await open_fabric(c.fabric)
+            try:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(5):
+                        await c.sees(a, b)
+                        await a.sees(c)
+                    assert a.address not in c.fabric.plan.peers
+                    return
+            finally:
+                await asyncio.to_thread(c.fabric.close)
+        pytest.fail("twelve nodes that knew only b, and none of them met a")
+
+
 async def test_questions_are_answered_refused_or_time_out(tmp_path: Path) -> None:
     async def refuse(_asker: NodeId, _body: bytes) -> bytes:
         raise PeerRefused(b.node_id, "too_big", "it does not fit", b'{"short": 3}')
