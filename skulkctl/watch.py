@@ -31,8 +31,9 @@ WAIT_S = 600.0
 PATIENCE_S = 10.0
 _POLL_S = 0.25
 _LOOK_S = 5.0
-# So long the master gets to move an instance whose node turned out to be the obstacle.
-MOVE_S = 10.0
+# So long the master gets to move an instance whose node turned out to be the obstacle; when it
+# cannot, it says so, and nobody waits.
+MOVE_S = 30.0
 _GIVEN_UP = "Not started again: "
 _MOVABLE = ("memory-guard: ", "staging-failed: ", "staging failed: ")
 _FINAL = (_GIVEN_UP, *_MOVABLE)
