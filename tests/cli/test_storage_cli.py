@@ -40,8 +40,9 @@ CLUSTER = {
                          inUseBy=["instance 1f2e3d4c"]),
                     copy("org/old", 10, NOW.timestamp() - 7200),
                 ],
-                "eventLogBytes": 2048, "diskTotalBytes": 100 * GIB, "diskFreeBytes": 5 * GIB,
-                "keepRecentBytes": 0, "nextEviction": ["org/old"], "nextEvictionBytes": 10 * GIB,
+                "eventLogBytes": 2048, "logBytes": 3072,
+                "diskTotalBytes": 100 * GIB, "diskFreeBytes": 5 * GIB, "keepRecentBytes": 0,
+                "nextEviction": ["org/old"], "nextEvictionBytes": 10 * GIB,
                 "storePath": None,
             },
         },
@@ -64,14 +65,17 @@ def transfer(done: int, total: int) -> dict[str, Any]:
 # --- views ---
 
 
+TABLE = (
+    "NODE   STATUS     MODELS   STAGED  IN USE  KEEP    EVICT  EVENTS    LOGS    FREE      DISK\n"
+    "kite1  ok              2  14.0GiB  4.0GiB    0B  10.0GiB  2.0KiB  3.0KiB  5.0GiB  100.0GiB\n"
+    "kite2  NO ANSWER       -        -       -     -        -       -       -       -         -\n"
+    "TOTAL  -               2  14.0GiB  4.0GiB     -  10.0GiB  2.0KiB  3.0KiB  5.0GiB  100.0GiB\n"
+)
+
+
 def test_nodes_are_rows_with_their_totals() -> None:
     items = storage_items(CLUSTER, NOW)
-    assert Style().rows(STORAGE, [*items, total_of(items)]) == (
-        "NODE   STATUS     MODELS   STAGED  IN USE  KEEP    EVICT  EVENTS    FREE      DISK\n"
-        "kite1  ok              2  14.0GiB  4.0GiB    0B  10.0GiB  2.0KiB  5.0GiB  100.0GiB\n"
-        "kite2  NO ANSWER       -        -       -     -        -       -       -         -\n"
-        "TOTAL  -               2  14.0GiB  4.0GiB     -  10.0GiB  2.0KiB  5.0GiB  100.0GiB\n"
-    )
+    assert Style().rows(STORAGE, [*items, total_of(items)]) == TABLE
 
 
 def test_copies_tell_their_use_and_their_fate() -> None:
