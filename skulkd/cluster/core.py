@@ -94,7 +94,7 @@ class Core:
 
     def joined(self, now: float, node: NodeId, name: str) -> None:
         """A node said who it is; again when its name has changed."""
-        self.now = now
+        self._step(now)
         if self.roster.add(node, name, now):
             self.out.put(Send(node, self._beat()))
         self.ledger.names[node] = name
@@ -115,7 +115,7 @@ class Core:
 
     def receive(self, now: float, sender: NodeId, message: Message) -> None:
         """Messages of nodes that are not in the roster yet are ignored; they come again."""
-        self.now = now
+        self._step(now)
         member = self.roster.get(sender)
         if member is None:
             return
@@ -144,7 +144,7 @@ class Core:
 
     def append(self, now: float, event: Event) -> None:
         """An event of this node: applied at once by a master, else sent until it is seen."""
-        self.now = now
+        self._step(now)
         if self.ruling is not None:
             self.ruling.append([event])
         else:
@@ -152,7 +152,7 @@ class Core:
 
     def flush(self, now: float) -> None:
         """Send what was collected since; called soon after something was told."""
-        self.now = now
+        self._step(now)
         if self.ruling is not None:
             self.ruling.flush()
         elif self.role == "following" and self.synced:

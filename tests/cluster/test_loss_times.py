@@ -130,3 +130,28 @@ def test_large_clusters_take_their_time() -> None:
     assert small == Timing()
     assert large.silent_s == 2 * small.silent_s
     assert large.beat_s == 2 * small.beat_s
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_master_that_hung_follows_the_one_who_took_its_place(seed: int) -> None:
+    """It finds the words of its followers in its sockets; they are as old as its sleep."""
+    sim = Simulation(seed)
+    for name in "abc":
+        sim.start(name)
+    sim.run(4 + sim.random.random())
+    [old] = sim.masters()
+    sim.max_delay_s = 0.3 * (seed % 2)
+    sim.hang(old)
+    others = [node.core for key, node in sim.nodes.items() if key != old]
+
+    def masters() -> set[NodeId | None]:
+        return {core.session.master if core.session else None for core in others}
+
+    while len(masters()) != 1 or masters() & {old, None}:
+        sim.step()
+    [chosen] = masters()
+    sim.run(STEP_S * sim.random.randrange(3))
+    sim.wake(old)
+    sim.run(8)
+    sim.assert_one_cluster()
+    assert sim.masters() == [chosen]
