@@ -12,6 +12,7 @@ import pytest
 
 from skulkd.runner.protocol import GenerationOptions
 from skulkd.wire.events import TaskCreated, TaskFailed
+from skulkd.wire.ids import InstanceId
 from skulkd.wire.runners import RunnerFailed, RunnerReady
 from skulkd.worker.refusals import NoSuchInstance, NotReady
 from tests.worker.group_rig import OPTIONS, group_of, group_ready
@@ -240,7 +241,7 @@ async def test_only_the_node_of_rank_0_takes_requests(tmp_path: Path) -> None:
         with pytest.raises(NotReady):
             await rig.workers[1].submit(a_request(instance_id, "say 1"), GenerationOptions())
         with pytest.raises(NoSuchInstance):
-            rig.workers[0].retry("another")  # type: ignore[arg-type]
+            rig.workers[0].restart(InstanceId("another"))
         await rig.all_reach(RunnerReady)
 
 
