@@ -195,7 +195,10 @@ def health(facts: Facts) -> Iterator[Finding]:
 
 def instances(facts: Facts) -> Iterator[Finding]:
     for instance in facts.instances:
-        if instance["status"] != "ready":
+        if instance["status"] == "waiting":
+            message = f"{instance['modelId']} has no place: {instance['detail']}"
+            yield Finding("fail", message, f"skulkctl preview {instance['modelId']}")
+        elif instance["status"] != "ready":
             result = "fail" if instance["status"] == "failed" else "warn"
             message = f"{instance['modelId']} is {instance['status']}, {instance['ready']} ready"
             yield Finding(result, message, "skulkctl status")

@@ -14,9 +14,17 @@ from skulkctl.answers import is_missing_route, message_lines
 from skulkctl.checks import Facts
 from skulkctl.client import Client
 from skulkctl.errors import CliError
-from skulkctl.fetch import CLUSTER_PATH, MEMBERS_PATH, Roll, call_roll, fetch_members, fetch_state
+from skulkctl.fetch import (
+    CLUSTER_PATH,
+    MEMBERS_PATH,
+    Roll,
+    call_roll,
+    fetch_members,
+    fetch_placements,
+    fetch_state,
+)
 from skulkctl.invocation import Invocation
-from skulkctl.views.instances import instance_items
+from skulkctl.views.instances import instance_items, waiting_items
 from skulkctl.views.nodes import node_name
 from skulkctl.views.read import Document, mapping, moment, sequence
 from skulkctl.views.storage import storage_items
@@ -53,7 +61,10 @@ def gather_facts(call: Invocation, expected_nodes: int | None, min_free_bytes: i
         endpoint=client.endpoint,
         nodes=snapshot.nodes(roll),
         session=roll.session,
-        instances=instance_items(snapshot.state),
+        instances=[
+            *instance_items(snapshot.state),
+            *waiting_items(fetch_placements(client, call.talk)),
+        ],
         silent=roll.silent,
         lacks=frozenset(lacks),
         not_ready=not_ready,

@@ -45,11 +45,18 @@ def delete(
     """
     from skulkctl.confirm import Danger, protect
     from skulkctl.evidence import capture_first
-    from skulkctl.fetch import fetch_state
-    from skulkctl.views.instances import find_instance, instance_items, short_instance
+    from skulkctl.fetch import fetch_placements, fetch_state
+    from skulkctl.views.instances import (
+        find_instance,
+        instance_items,
+        short_instance,
+        waiting_items,
+    )
     from skulkctl.watch import Goal, wait_for
 
-    item = find_instance(instance_items(fetch_state(call.client).state), instance)
+    items = instance_items(fetch_state(call.client).state)
+    waiting = waiting_items(fetch_placements(call.client, call.talk))
+    item = find_instance([*items, *waiting], instance)
     cost = _consequences(item)
     if call.options.get("dry_run"):
         _report(call, item, "would delete")
@@ -72,6 +79,8 @@ def delete(
 def _consequences(item: Document) -> tuple[str, ...]:
     from skulkctl.tables import plain
 
+    if item["status"] == "waiting":
+        return ("it has no place now and will not get one again",)
     tasks = item["tasks"]
     where = f"its memory on {plain(item['nodes'])} is freed"
     if not tasks:

@@ -21,13 +21,14 @@ EXAMPLES = """
 def instances(call: Invocation) -> int:
     """List the placed models: status, progress, nodes, sharding, context, requests.
 
-    With -o wide also layers, runner and status of each rank, and where it was moved from.
+    A model whose node is gone and that fits nowhere else is waiting. With -o wide also layers,
+    runner and status of each rank, and where it was moved from.
     """
     from skulkctl.fetch import fetch_placements, fetch_state
-    from skulkctl.views.instances import INSTANCES, instance_items
+    from skulkctl.views.instances import INSTANCES, instance_items, waiting_items
     from skulkctl.views.moves import with_moves
 
     items = instance_items(fetch_state(call.client).state)
-    placements = fetch_placements(call.client, call.talk) if items else None
-    call.show_rows(INSTANCES, with_moves(items, placements))
+    placements = fetch_placements(call.client, call.talk)
+    call.show_rows(INSTANCES, [*with_moves(items, placements), *waiting_items(placements)])
     return ExitCode.DONE

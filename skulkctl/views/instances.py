@@ -89,7 +89,7 @@ INSTANCES = Resource(
         Column("instance", "id", "Id, shortened.", text=short_instance, only_narrow=True),
         Column("model", "modelId", "Model that is placed."),
         Column("ready", "ready", "Runners that are ready, of all."),
-        Column("status", "status", "ready, starting or failed.", status=True),
+        Column("status", "status", "ready, starting, waiting or failed.", status=True),
         Column("detail", "detail", "What the rank that is farthest behind does, or why it failed."),
         Column("nodes", "nodes", "Nodes that hold a shard, by rank."),
         Column("sharding", "sharding", "Pipeline (by layers) or Tensor."),
@@ -140,6 +140,30 @@ def instance_item(state: object, instance_id: str, instance: object) -> dict[str
         "runners": runners,
         "moves": [],
     }
+
+
+def waiting_items(placements: object) -> list[dict[str, object]]:
+    """Models that lost their place and wait for another, from `/v1/placements`."""
+    return [
+        {
+            "id": text(row, "instanceId") or "",
+            "kind": None,
+            "modelId": text(row, "modelId"),
+            "status": "waiting",
+            "ready": f"0/{integer(row, 'ranks') or 0}",
+            "readyRunners": 0,
+            "totalRunners": integer(row, "ranks") or 0,
+            "detail": "its node is gone and it fits nowhere else yet",
+            "nodes": [],
+            "sharding": text(row, "sharding"),
+            "contextTokenLimit": None,
+            "storageBytes": None,
+            "tasks": 0,
+            "runners": [],
+            "moves": [],
+        }
+        for row in sequence(placements, "waiting")
+    ]
 
 
 def _runner(state: object, body: Document, node_id: str, runner_id: str) -> Document:

@@ -86,6 +86,10 @@ class Dispatcher:
         """Give nothing to these nodes while another instance can take it."""
         self._draining = draining
 
+    def homeless(self) -> Sequence[Instance]:
+        """What lost its node, or was switched off, and waits for a place."""
+        return self._outlook.homeless()
+
     def instances_of(self, model: str) -> list[Instance]:
         """Raises ApiError 404 when the model is not placed, and not about to be; 503 before
         this node can know."""

@@ -25,7 +25,7 @@ from skulkd.wire.placement import (
     DeleteInstanceResponse,
     PlaceInstanceParams,
 )
-from skulkd.wire.placement_record import PlacementAnswer, PlacementsAnswer
+from skulkd.wire.placement_record import PlacementAnswer, PlacementsAnswer, WaitingPlacement
 
 routes = RouteTable("instances")
 RECEIVED = "Command received."
@@ -102,11 +102,12 @@ async def delete_instance(request: web.Request) -> web.Response:
 
 @routes.get(
     "/v1/placements",
-    summary="What was asked for each placed model, and how often it moved and why",
+    summary="What was asked for each placed model, how it moved and why; and what has no place",
     answer=PlacementsAnswer,
 )
 async def get_placements(request: web.Request) -> web.Response:
-    instances = services(request).replica.state.instances
+    node = services(request)
+    instances = node.replica.state.instances
     answer = PlacementsAnswer(
         placements=[
             PlacementAnswer(
@@ -115,9 +116,25 @@ async def get_placements(request: web.Request) -> web.Response:
                 record=record_of(instance),
             )
             for instance_id, instance in sorted(instances.items())
-        ]
+        ],
+        waiting=[
+            _waiting(instance)
+            for instance in node.inference.dispatcher.homeless()
+            if instance.instance_id not in instances
+        ],
     )
     return ok(answer.model_dump_json().encode())
+
+
+def _waiting(instance: Instance) -> WaitingPlacement:
+    shards = instance.shard_assignments.runner_to_shard
+    kind = type(next(iter(shards.values()))).__name__
+    return WaitingPlacement(
+        instance_id=instance.instance_id,
+        model_id=instance.shard_assignments.model_id,
+        ranks=len(shards),
+        sharding=kind.removesuffix("ShardMetadata"),
+    )
 
 
 async def find_card(node: Services, model_id: str) -> ModelCard:

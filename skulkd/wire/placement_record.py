@@ -57,5 +57,17 @@ class PlacementAnswer(CamelModel):
     record: PlacementRecord
 
 
+class WaitingPlacement(CamelModel):
+    """A model that has no place now: its node is gone, and it fits nowhere else yet."""
+
+    instance_id: InstanceId
+    model_id: ModelId
+    ranks: int
+    sharding: str = Field(description="`Pipeline` or `Tensor`.")
+
+
 class PlacementsAnswer(CamelModel):
     placements: list[PlacementAnswer]
+    waiting: list[WaitingPlacement] = Field(
+        default_factory=list, description="Not in `/state`; placed again when they fit."
+    )

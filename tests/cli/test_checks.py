@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from skulkctl.checks import TABLE, Facts, run_checks, without_daemon
+from skulkctl.views.instances import waiting_items
 from skulkctl.views.nodes import node_items
 from tests.cli.stock import KITE2, recorded
 from tests.timeline.situations import d1
@@ -192,3 +193,10 @@ def test_the_verdict_of_the_timeline_is_a_check() -> None:
     assert results(hung, "ranks") == ["fail"]
     assert message(hung, "ranks").startswith("HANG D1: gemma-4-26b Rank 1 on k2 is the only rank")
     assert results(facts(timeline=None), "ranks") == ["skip"]
+
+
+def test_a_model_without_a_place_is_a_failure() -> None:
+    told = {"waiting": [{"instanceId": "i-1", "modelId": "org/big", "ranks": 2}]}
+    given = facts(instances=waiting_items(told))
+    assert results(given, "instances") == ["fail"]
+    assert "org/big has no place" in message(given, "instances")
