@@ -164,7 +164,7 @@ def test_delete_waits_until_the_instance_is_gone(cli: Cli, node: ModelNode) -> N
 def test_a_dry_run_deletes_nothing(cli: Cli, node: ModelNode) -> None:
     result = cli("delete", "7f3c", "--dry-run", "-o", "json")
     assert json.loads(result.out)["action"] == "would delete"
-    assert [seen.method for seen in node.seen] == ["GET"]
+    assert {seen.method for seen in node.seen} == {"GET"}
 
 
 def test_an_instance_that_is_gone_meanwhile_is_not_found(cli: Cli, node: ModelNode) -> None:
