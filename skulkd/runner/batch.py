@@ -102,7 +102,7 @@ class Batch:
         if drawn and steady:
             self._pacer.decoded(time.perf_counter() - started)
         if len(self._lanes) == 1 and here.prompts and here.owes:
-            drawn += here.decode()
+            drawn += here.first_tokens()
         return drawn
 
     def read_prompts(self, lane: int, rows: int, size: int) -> list[Progress]:

@@ -80,7 +80,10 @@ class Lane:
     @property
     def owes(self) -> bool:
         """Whether a first token is under way: somebody waits for it."""
-        return any(row.eager and not row.fresh and not row.read for row in self._rows)
+        return bool(self._owed())
+
+    def _owed(self) -> list[Row]:
+        return [row for row in self._rows if row.eager and not row.fresh and not row.read]
 
     @property
     def steps(self) -> bool:
@@ -159,6 +162,13 @@ class Lane:
             for row in rows:
                 row.read = False
         return drawn
+
+    def first_tokens(self) -> list[Drawn]:
+        """Read the first tokens that are under way, and nothing of the other rows.
+
+        Those have had a token in this turn, and one of them may have ended with it.
+        """
+        return self._read(self._owed(), self._next)
 
     def _read(self, wanted: list[Row], current: Next) -> list[Drawn]:
         """Wait for a step's tokens and hand them out to the rows that want them."""

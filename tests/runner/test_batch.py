@@ -69,6 +69,23 @@ def test_a_first_token_waits_for_no_other_prompt(lanes: int, order: list[str]) -
     assert seat.done[: len(order)] == order
 
 
+def test_no_row_gets_two_tokens_in_one_turn() -> None:
+    """The first of them may have been its last."""
+    batch = Batch(Diary(), lanes=1, pacer=PrefillPacer(None))
+    add(batch, 5)
+    turns: list[list[int]] = []
+    for turn in range(8):
+        if turn == 3:
+            # It decodes alone by now, a step ahead, when two prompts come.
+            add(batch, 5)
+            add(batch, 5)
+        turns.append([item.uid for item in batch.decode(0)])
+        if batch.reads(0):
+            batch.read_prompts(0, 1, 64)
+    assert all(len(turn) == len(set(turn)) for turn in turns), turns
+    assert {uid for turn in turns for uid in turn} == {0, 1, 2}
+
+
 def test_unread_tokens_of_those_who_join_count_too() -> None:
     pacer = PrefillPacer()
     pacer.decoded(0.010)
