@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -58,38 +59,14 @@ def slowly(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveCluster]:
         made.end()
 
 
-@pytest.mark.parametrize(("rank", "phase"), list(enumerate(PHASES)))
-def test_a_rank_that_is_killed_while_starting(slowly: LiveCluster, rank: int, phase: str) -> None:
-    """Each phase once, each rank once; what is left is for `make soak`."""
-    for _ in range(TRIES):
-        group = create(slowly, slowly.nodes, model_id=DEEP)
-        pid = strike(group, rank, phase, signal.SIGKILL)
-        if pid is not None:
-            break
-        delete(group)
-    else:
-        pytest.fail(f"never saw rank {rank} in {phase}")
-    try:
-        wait_until(lambda: not is_process(pid), "the rank to be gone", DEADLINE_S)
-        group.wait_serving()
-        assert pid not in group.pids()
-        reply = slowly.nodes[0].post("/v1/chat/completions", question(2, model=DEEP))
-        assert reply.status == 200, reply
-    finally:
-        delete(group)
+@contextmanager
+def struck(place: Callable[[], LiveGroup], rank: int, phase: str, number: int) -> Iterator[None]:
+    """A group that lost a rank in this phase and serves again; gone with the block.
 
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("phase", PHASES)
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-@pytest.mark.parametrize("rank", [0, 1, 2])
-def test_a_rank_that_ends_while_starting(
-    three: LiveCluster, rank: int, number: int, phase: str
-) -> None:
-    """Phases are short: when one passed unseen the group is placed again."""
+    Phases are short: when one passed unseen the group is placed again.
+    """
     for _ in range(TRIES):
-        group = create(three, three.nodes)
+        group = place()
         pid = strike(group, rank, phase, number)
         if pid is not None:
             break
@@ -100,6 +77,26 @@ def test_a_rank_that_ends_while_starting(
         wait_until(lambda: not is_process(pid), "the rank to be gone", DEADLINE_S)
         group.wait_serving()
         assert pid not in group.pids()
-        assert answer(three.nodes[0])
+        yield
     finally:
         delete(group)
+
+
+@pytest.mark.parametrize(("rank", "phase"), list(enumerate(PHASES)))
+def test_a_rank_that_is_killed_while_starting(slowly: LiveCluster, rank: int, phase: str) -> None:
+    """Each phase once, each rank once; what is left is for `make soak`."""
+    with struck(lambda: create(slowly, slowly.nodes, model_id=DEEP), rank, phase, signal.SIGKILL):
+        reply = slowly.nodes[0].post("/v1/chat/completions", question(2, model=DEEP))
+        assert reply.status == 200, reply
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("rank", [0, 1, 2])
+def test_a_rank_that_ends_while_starting(
+    three: LiveCluster, rank: int, number: int, phase: str
+) -> None:
+    with struck(lambda: create(three, three.nodes), rank, phase, number):
+        assert answer(three.nodes[0])
