@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from skulkd.runner.protocol import GenerationOptions, PrefillProgress
+from skulkd.runner.protocol import GenerationOptions, Output, PrefillProgress
 from tests.runner.reference import Reference
 from tests.runner.runner_process import Runner
 
@@ -45,6 +47,24 @@ def test_a_short_request_joins_a_long_one_and_ends_first(runner: Runner) -> None
     runner.answer(short)
     assert not runner_has_ended(runner, long)
     assert runner.answer(long).usage.completion_tokens == 150
+
+
+def test_an_answer_may_end_in_the_turn_in_which_another_begins(
+    fork: Callable[..., Runner], tiny: Path
+) -> None:
+    """They begin one after the other, so some answer ends whenever a new prompt is read."""
+    runner = fork(SKULK_FAULTS="delay@*:0.1")
+    runner.configure(tiny)
+    runner.become_ready()
+    # Only a runner that knows what its steps cost reads prompts one after the other.
+    runner.chat("so that it knows")
+    text = "and so on " * 9
+    early = [runner.ask(f"{n} {text}", NO_END, max_output_tokens=10) for n in range(6)]
+    runner.until(Output, lambda m: m.task_id == early[-1])
+    late = [runner.ask(f"{n} {text}", NO_END, max_output_tokens=3) for n in range(6, 8)]
+    answers = [runner.answer(task) for task in (*early, *late)]
+    assert [answer.status.error_message for answer in answers] == [None] * 8
+    assert [answer.usage.completion_tokens for answer in answers] == [10] * 6 + [3] * 2
 
 
 def runner_has_ended(runner: Runner, task_id: str) -> bool:
