@@ -69,6 +69,8 @@ class Batch:
     def turn(self) -> int:
         """The lane whose turn it is: the next one that has rows."""
         count = len(self._lanes)
+        if count == 1:
+            return 0
         order = [(self._last_turn + 1 + at) % count for at in range(count)]
         return next((number for number in order if len(self._lanes[number])), 0)
 
@@ -77,9 +79,9 @@ class Batch:
 
         `joining` is what there is to read of prompts that are about to be added.
         """
-        unread = [*self._lanes[lane].unread, *joining]
-        if not unread:
+        if not (self._lanes[lane].prompts or joining):
             return 0, 0
+        unread = [*self._lanes[lane].unread, *joining]
         rows = self._pacer.rows(unread)
         return rows, self._pacer.step(min(rows, len(unread)))
 

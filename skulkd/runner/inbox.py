@@ -40,6 +40,13 @@ class Inbox:
         """The next message, however long it takes: an idle runner sleeps here."""
         return self._messages.get()
 
+    def wait_briefly(self, seconds: float) -> Message | None:
+        """The next message, if it comes soon."""
+        try:
+            return self._messages.get(timeout=seconds)
+        except queue.Empty:
+            return None
+
     def order(self, content: bytes) -> None:
         """Queue an order of rank 0, which came another way."""
         self._messages.put(from_json(content))

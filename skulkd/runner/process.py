@@ -31,6 +31,8 @@ _QUIET_LIBRARIES = {
     "TRANSFORMERS_NO_ADVISORY_WARNINGS": "1",
 }
 
+_SWITCH_S = 0.0005
+
 
 def quiet_libraries() -> None:
     """Must come before transformers is imported."""
@@ -79,6 +81,8 @@ def _run(configure: Configure, inbox: Inbox, outbox: Outbox) -> NoReturn:
         mx.disable_compile()
     # A forked runner would otherwise draw the same numbers as its siblings.
     mx.random.seed(int.from_bytes(os.urandom(8), "big"))
+    # Messages come and go in threads of their own; those must not wait while a step is queued.
+    sys.setswitchinterval(_SWITCH_S)
     code = Session(configure, inbox, outbox, recorder).run()
     _leave(code, "the runner stopped")
 

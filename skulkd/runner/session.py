@@ -12,6 +12,7 @@ from pathlib import Path
 import mlx.core as mx
 
 from skulkd.runner import memory
+from skulkd.runner.company import Company
 from skulkd.runner.deadlines import Guard, Watchdog
 from skulkd.runner.engine import Engine
 from skulkd.runner.exits import ExitCode
@@ -87,6 +88,7 @@ class Session:
         self._code: ExitCode | None = None
         self._progress: Callable[[], None] | None = None
         self._deferred: deque[Order] = deque()
+        self._company = Company()
 
     def run(self) -> ExitCode:
         """Serve; a failure is reported to the supervisor before the code is returned."""
@@ -98,7 +100,8 @@ class Session:
                 if isinstance(self._engine, Leader):
                     # Requests that come together are read together.
                     self._take_arrived()
-                    if self._engine.busy:
+                    self._company.wait(self._open_tasks, self._take_next)
+                    if self._engine.busy and self._code is None:
                         self._generate(self._engine)
         except BadModel as error:
             _log.error("%s", error)
@@ -129,6 +132,15 @@ class Session:
     def _take_arrived(self) -> None:
         for message in self._inbox.arrived():
             self._take(message)
+
+    def _take_next(self, within_s: float) -> bool:
+        message = self._inbox.wait_briefly(within_s)
+        if message is not None:
+            self._take(message)
+        return message is not None
+
+    def _open_tasks(self) -> int:
+        return 0 if self._engine is None else len(self._engine.tasks)
 
     def _run_task(self, task: Task, extra: GenerationOptions) -> None:
         if isinstance(task, TextGeneration):
@@ -275,12 +287,17 @@ class Session:
             "a step of generation", self._options.eval_deadline_s, ExitCode.EVAL_WEDGE, _REBOOT
         ) as progress:
             self._progress = progress
+            self._step(engine, progress)
+            self._company.seen(len(engine.tasks))
             while engine.busy and self._code is None:
-                engine.step()
-                progress()
-                self._take_arrived()
+                self._step(engine, progress)
         if self._code is None and self._reports.running:
             self._reports.rest()
+
+    def _step(self, engine: Leader, progress: Callable[[], None]) -> None:
+        engine.step()
+        progress()
+        self._take_arrived()
 
     def _follow(self, order: Order) -> None:
         """Do as rank 0 says until it says that there is nothing more to do."""
