@@ -14,6 +14,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -22,12 +23,35 @@ from bench.figures import Figure
 from bench.sse_client import Run, ask_all
 from scripts.live_daemon import LiveDaemon, live_daemon
 
-MODELS = {"tiny": ("skulk/tiny-llama", 128, 7), "SmolLM2": ("skulk/SmolLM2-135M-Instruct", 96, 3)}
 CLIENTS = (1, 4, 8)
 TOPICS = ("tea", "rain", "maps", "iron", "bees", "salt", "wool", "moss")
 READY_DEADLINE_S = 180.0
+IDLE_S = 20.0
+SHORT_TOKENS = 12
 LONG_TURN_WORDS = 450
+PEER_MODEL = "default_model"
 ENVIRONMENT = {"MLX_DISABLE_COMPILE": "1", "OPENBLAS_NUM_THREADS": "1"}
+
+
+Batches = list[tuple[list[Run], float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A model to measure. `firsts` are rounds of short answers that only tell of first tokens."""
+
+    name: str
+    model: str
+    max_tokens: int
+    rounds: int
+    firsts: int = 0
+
+
+MODELS = (
+    # A first token takes milliseconds here: a few of them would only tell of the machine.
+    Subject("tiny", "skulk/tiny-llama", 256, 7, firsts=30),
+    Subject("SmolLM2", "skulk/SmolLM2-135M-Instruct", 96, 3),
+)
 
 
 def body(model: str, number: int, max_tokens: int) -> dict[str, object]:
@@ -41,14 +65,14 @@ def run() -> list[Figure]:
     env = {**ENVIRONMENT, "SKULK_MODELS_DIR": str(models)}
     figures: list[Figure] = []
     with live_daemon("bench", env=env) as daemon:
-        for name, (model, max_tokens, rounds) in MODELS.items():
-            pull = "tiny" if name == "tiny" else "demo"
-            skulkctl(daemon, "model", "pull", pull)
-            skulkctl(daemon, "place", model, "--wait", "--timeout", "5m")
-            directory = models / model.replace("/", "--")
+        for subject in MODELS:
+            skulkctl(daemon, "model", "pull", "tiny" if subject.name == "tiny" else "demo")
+            skulkctl(daemon, "place", subject.model, "--wait", "--timeout", "5m")
+            directory = models / subject.model.replace("/", "--")
             blas = _runner_blas(daemon)
+            idle = _idle_share(daemon.pid)
             with raw_loop(directory, blas) as raw, peer_server(directory, blas) as peer:
-                figures += _measure(name, model, max_tokens, rounds, daemon, raw, peer)
+                figures += _measure(subject, daemon, idle, raw, peer)
             instance = _state(daemon)["instances"]
             for instance_id in instance:
                 skulkctl(daemon, "delete", instance_id, "--yes", "--wait")
@@ -56,32 +80,52 @@ def run() -> list[Figure]:
 
 
 def _measure(
-    name: str,
-    model: str,
-    max_tokens: int,
-    rounds: int,
+    subject: Subject,
     daemon: LiveDaemon,
+    idle: float,
     raw: Callable[[dict[str, object]], Run],
     peer_url: str,
 ) -> list[Figure]:
-    peer_model = "default_model"
     raws: list[Run] = []
-    ours: dict[int, list[tuple[list[Run], float]]] = {n: [] for n in CLIENTS}
-    peers: dict[int, list[tuple[list[Run], float]]] = {n: [] for n in CLIENTS}
-    cpu = 0.0
-    for turn in range(rounds):
-        raws.append(raw(body(model, 1000 + turn, max_tokens)))
+    ours: dict[int, Batches] = {n: [] for n in CLIENTS}
+    peers: dict[int, Batches] = {n: [] for n in CLIENTS}
+    cpu_s = 0.0
+    for turn in range(subject.rounds):
+        raws.append(raw(body(subject.model, 1000 + turn, subject.max_tokens)))
         for clients in CLIENTS:
-            numbers = [turn * 100 + clients * 10 + i for i in range(clients)]
-            peers[clients].append(_all(peer_url, peer_model, numbers, max_tokens))
+            numbers = _numbers(turn, clients)
+            peers[clients].append(_all(peer_url, PEER_MODEL, numbers, subject.max_tokens))
             before = _cpu_s(daemon.pid)
-            ours[clients].append(_all(daemon.url, model, numbers, max_tokens))
-            cpu = _cpu_s(daemon.pid) - before if clients == max(CLIENTS) else cpu
+            ours[clients].append(_all(daemon.url, subject.model, numbers, subject.max_tokens))
+            cpu_s += _cpu_s(daemon.pid) - before if clients == max(CLIENTS) else 0.0
+    figures = _against_raw(subject.name, ours[1], raws)
+    figures += [_throughput(subject.name, n, ours[n], peers[n]) for n in CLIENTS]
+    figures.append(_daemon_share(subject.name, ours[max(CLIENTS)], cpu_s, idle))
+    for clients in CLIENTS:
+        mine, theirs = ours[clients], peers[clients]
+        if subject.firsts:
+            mine, theirs = _short_answers(subject, clients, daemon.url, peer_url)
+        figures.append(_first_tokens(subject.name, clients, mine, theirs))
+    return [*figures, _second_turn(subject.name, subject.model, daemon)]
+
+
+def _short_answers(
+    subject: Subject, clients: int, url: str, peer_url: str
+) -> tuple[Batches, Batches]:
+    ours: Batches = []
+    peers: Batches = []
+    for turn in range(subject.firsts):
+        numbers = _numbers(100 + turn, clients)
+        peers.append(_all(peer_url, PEER_MODEL, numbers, SHORT_TOKENS))
+        ours.append(_all(url, subject.model, numbers, SHORT_TOKENS))
+    return ours, peers
+
+
+def _against_raw(name: str, ours: Batches, raws: list[Run]) -> list[Figure]:
     raw_rate = statistics.median(r.decode_rate for r in raws)
-    alone = [runs[0] for runs, _ in ours[1]]
-    our_rate = statistics.median(r.decode_rate for r in alone)
-    extra_ms = 1000 * (_median_first(ours[1]) - statistics.median(r.first_s for r in raws))
-    figures = [
+    our_rate = statistics.median(runs[0].decode_rate for runs, _ in ours)
+    extra_ms = 1000 * (_median_first(ours) - statistics.median(r.first_s for r in raws))
+    return [
         Figure(
             f"{name}, 1 client: decode / raw loop", our_rate / raw_rate, 0.95, "more",
             detail=f"{our_rate:.1f} against {raw_rate:.1f} tokens/s",
@@ -90,27 +134,33 @@ def _measure(
             f"{name}, 1 client: first token after the raw loop's", extra_ms, 25, "less", "ms",
         ),
     ]  # fmt: skip
-    for clients in CLIENTS:
-        mine, theirs = _aggregate(ours[clients]), _aggregate(peers[clients])
-        first, their_first = _median_first(ours[clients]), _median_first(peers[clients])
-        figures += [
-            Figure(
-                f"{name}, {clients} clients: tokens/s / `mlx_lm.server`",
-                mine / theirs, 1.0, "more",
-                detail=f"{mine:.1f} against {theirs:.1f}",
-            ),
-            Figure(
-                f"{name}, {clients} clients: first token / `mlx_lm.server`",
-                first / their_first, 1.0, "less",
-                detail=f"p50 {first * 1000:.0f} against {their_first * 1000:.0f} ms",
-            ),
-        ]  # fmt: skip
-    tokens = sum(r.tokens for r in ours[max(CLIENTS)][-1][0])
-    figures.append(
-        Figure(f"{name}, 8 clients: daemon CPU per 100 tokens/s", 100 * cpu / (tokens / 100), 10,
-               "less", "% of a core", f"{cpu * 1000:.0f} ms for {tokens} tokens")
+
+
+def _throughput(name: str, clients: int, ours: Batches, peers: Batches) -> Figure:
+    mine, theirs = _aggregate(ours), _aggregate(peers)
+    return Figure(
+        f"{name}, {clients} clients: tokens/s / `mlx_lm.server`", mine / theirs, 1.0, "more",
+        detail=f"{mine:.1f} against {theirs:.1f}",
     )  # fmt: skip
-    return [*figures, _second_turn(name, model, daemon)]
+
+
+def _first_tokens(name: str, clients: int, ours: Batches, peers: Batches) -> Figure:
+    mine, theirs = _median_first(ours), _median_first(peers)
+    return Figure(
+        f"{name}, {clients} clients: first token / `mlx_lm.server`", mine / theirs, 1.0, "less",
+        detail=f"p50 {mine * 1000:.0f} against {theirs * 1000:.0f} ms, {len(ours)} rounds",
+    )  # fmt: skip
+
+
+def _daemon_share(name: str, batches: Batches, cpu_s: float, idle: float) -> Figure:
+    """What streaming takes on top of what an idle daemon takes in the same time."""
+    tokens = sum(run.tokens for runs, _ in batches for run in runs)
+    idle_s = idle * sum(took for _, took in batches)
+    return Figure(
+        f"{name}, 8 clients: daemon CPU per 100 tokens/s", 100 * (cpu_s - idle_s) / (tokens / 100),
+        10, "less", "% of a core",
+        f"{cpu_s * 1000:.0f} ms for {tokens} tokens, {idle_s * 1000:.0f} ms of it as when idle",
+    )  # fmt: skip
 
 
 def _second_turn(name: str, model: str, daemon: LiveDaemon) -> Figure:
@@ -130,21 +180,33 @@ def _second_turn(name: str, model: str, daemon: LiveDaemon) -> Figure:
     )  # fmt: skip
 
 
+def _numbers(turn: int, clients: int) -> list[int]:
+    """Different prompts in every round, and for every number of clients."""
+    return [turn * 100 + clients * 10 + at for at in range(clients)]
+
+
 def _all(url: str, model: str, numbers: list[int], max_tokens: int) -> tuple[list[Run], float]:
     return asyncio.run(ask_all(url, [body(model, number, max_tokens) for number in numbers]))
 
 
-def _aggregate(batches: list[tuple[list[Run], float]]) -> float:
+def _aggregate(batches: Batches) -> float:
     return statistics.median(sum(r.tokens for r in runs) / took for runs, took in batches)
 
 
-def _median_first(batches: list[tuple[list[Run], float]]) -> float:
+def _median_first(batches: Batches) -> float:
     return statistics.median(r.first_s for runs, _ in batches for r in runs)
 
 
 def _cpu_s(pid: int) -> float:
     times = psutil.Process(pid).cpu_times()
     return times.user + times.system
+
+
+def _idle_share(pid: int) -> float:
+    """What the daemon takes of a core with a model placed and nothing to do."""
+    before, started = _cpu_s(pid), time.monotonic()
+    time.sleep(IDLE_S)
+    return (_cpu_s(pid) - before) / (time.monotonic() - started)
 
 
 def _state(daemon: LiveDaemon) -> dict[str, dict[str, object]]:
