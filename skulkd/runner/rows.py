@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import mlx.core as mx
 from mlx_lm.models.cache import TokenBuffer
 
-from skulkd.runner.sampling import Processor, Sampler
+from skulkd.runner.sampling import Processor, Sampler, greedy
 
 # The limit of the OpenAI API.
 MAX_RIVALS = 20
@@ -70,8 +70,13 @@ def choose(logits: mx.array, rows: list[Row], inputs: mx.array) -> Choice:
     """The next token of every row."""
     if any(row.processors for row in rows):
         logits = _processed(logits, rows, inputs)
-    logprobs = logits - mx.logsumexp(logits, axis=-1, keepdims=True)
     first = rows[0].sampler
+    loose = [row.context.state for row in rows if row.context is not None]
+    if logits.dtype == mx.float32 and all(_only_best(row) for row in rows):
+        # In half precision the probabilities round likely tokens to equals, and mlx-lm then takes
+        # another one.
+        return Choice(greedy(logits).astype(mx.uint32), None, loose)
+    logprobs = logits - mx.logsumexp(logits, axis=-1, keepdims=True)
     if all(row.sampler is first for row in rows):
         drawn = first(logprobs)
     else:
@@ -80,7 +85,12 @@ def choose(logits: mx.array, rows: list[Row], inputs: mx.array) -> Choice:
         )
     drawn = drawn.astype(mx.uint32)
     table = _ranked(logprobs, drawn) if wants_table(rows) else None
-    return Choice(drawn, table, [row.context.state for row in rows if row.context is not None])
+    return Choice(drawn, table, loose)
+
+
+def _only_best(row: Row) -> bool:
+    """Whether nothing but its most likely token matters: that one needs no probabilities."""
+    return row.sampler is greedy and row.rivals is None
 
 
 def _processed(logits: mx.array, rows: list[Row], inputs: mx.array) -> mx.array:
