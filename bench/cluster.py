@@ -233,6 +233,8 @@ class _Load:
     rss_mb: float
     cpu_percent: float
     kib_per_s: float
+    led_s: float
+    """From the end of its master until all others follow a new one."""
 
 
 def _curve() -> list[Figure]:
@@ -246,6 +248,8 @@ def _curve() -> list[Figure]:
         bound = loads[0].kib_per_s / loads[0].nodes * load.nodes * 1.5
         name = f"{load.nodes} idle nodes: traffic of each"
         figures.append(Figure(name, load.kib_per_s, bound, "less", "KiB/s", detail))
+        name = f"{load.nodes} nodes: master killed to all following a new one"
+        figures.append(Figure(name, load.led_s, 3.0, "less", "s"))
     return figures
 
 
@@ -268,7 +272,16 @@ def _idle(size: int) -> _Load:
             rss_mb=statistics.mean(one.memory_info().rss for one in processes) / 1e6,
             cpu_percent=cpu / IDLE_S / size * 100,
             kib_per_s=sent / IDLE_S / size / 1024,
+            led_s=_behead(many),
         )
+
+
+def _behead(many: LiveCluster) -> float:
+    master = many.master()
+    others = [node for node in many.nodes if node is not master]
+    begun = time.monotonic()
+    master.kill()
+    return _wait(lambda: is_formed(others)) - begun
 
 
 def _cpu_s(process: psutil.Process) -> float:
