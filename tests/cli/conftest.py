@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
+from skulkctl.contexts import Context, ContextFile, write_contexts
 from skulkctl.main import main
 from tests.cli.stock import StockNode, stock_node
 
@@ -84,3 +85,9 @@ def stock(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StockNode]:
         yield node
     finally:
         node.stop()
+
+
+def save_context(home: Path, *endpoints: str, protected: bool = False) -> None:
+    """Make `lab` the context that is used."""
+    context = Context("lab", endpoints, protected=protected)
+    write_contexts(home / "skulkctl.toml", ContextFile("lab", {"lab": context}))

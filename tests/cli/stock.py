@@ -127,3 +127,7 @@ def stock_node() -> StockNode:
     missing = {"message": f"Node diagnostics endpoint not reachable: {KITE3}", "code": 404}
     node.on("GET", f"/v1/diagnostics/cluster/{KITE3}", Reply(404, {"error": missing}))
     return node
+
+
+def error_body(message: str, code: int) -> dict[str, object]:
+    return {"error": {"message": message, "type": "x", "param": None, "code": code}}

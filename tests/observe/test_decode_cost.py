@@ -12,26 +12,11 @@ from pathlib import Path
 from skulkd.runner.protocol import TaskTrace
 from skulkd.runner.tracing import MAX_STEPS, Tracer
 from skulkd.store.tiny import make_tiny_model
-from skulkd.wire.diagnostics import RunnerDiagnosticContext
-from skulkd.wire.ids import InstanceId, ModelId, NodeId, RunnerId, TaskId
+from skulkd.wire.ids import TaskId
 from skulkd.wire.tracing import UNFINISHED
+from tests.runner.test_phases import a_context
 
 ROOT = Path(__file__).parents[2]
-
-
-def a_context() -> RunnerDiagnosticContext:
-    return RunnerDiagnosticContext(
-        node_id=NodeId("n"),
-        runner_id=RunnerId("r"),
-        pid=1,
-        instance_id=InstanceId("i"),
-        model_id=ModelId("m"),
-        rank=0,
-        world_size=1,
-        start_layer=0,
-        end_layer=1,
-        n_layers=1,
-    )
 
 
 def test_the_measurement_runs_every_way_of_being_observed(tmp_path: Path) -> None:

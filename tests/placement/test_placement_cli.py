@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from skulkd.api.services import Services
-from tests.cli.conftest import Cli, Result, cli, home
-from tests.placement.a_cluster import MODEL, OWN, Client, asked, some_cluster
+from tests.placement.a_cluster import MODEL, OWN, Client, some_cluster
+from tests.placement.conftest import Run
 from tests.placement.test_placement_api import keep
 
-__all__ = ["cli", "home"]
 EVERYONE = [OWN, "kite2", "kite3"]
 
 
@@ -22,73 +19,59 @@ def node(tmp_path: Path) -> Services:
     return some_cluster(tmp_path / "daemon", ["kite2", "kite3"])
 
 
-@pytest.fixture
-async def client(
-    node: Services, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[Client]:
-    async with asked(node) as client:
-        monkeypatch.setenv("SKULK_ENDPOINT", client.url)
-        yield client
-
-
-async def run(cli: Cli, *arguments: str) -> Result:
-    # The daemon is in this thread's loop, so the CLI must not block it.
-    return await asyncio.to_thread(cli, *arguments)
-
-
 @pytest.mark.parametrize("flag", ["--exclude", "--only"])
 async def test_a_node_that_is_not_there_is_an_error_and_not_ignored(
-    client: Client, cli: Cli, flag: str
+    client: Client, run: Run, flag: str
 ) -> None:
-    assert (await run(cli, "place", MODEL, flag, "node-of-last-week")).code == 3
-    assert (await run(cli, "preview", MODEL, flag, "node-of-last-week")).code == 3
+    assert (await run("place", MODEL, flag, "node-of-last-week")).code == 3
+    assert (await run("preview", MODEL, flag, "node-of-last-week")).code == 3
 
 
 async def test_what_a_dry_run_shows_is_what_its_plan_places(
-    node: Services, client: Client, cli: Cli
+    node: Services, client: Client, run: Run
 ) -> None:
     wishes = [MODEL, "--min-nodes", "2", "--exclude", "kite3"]
-    dry = await run(cli, "place", *wishes, "--dry-run")
+    dry = await run("place", *wishes, "--dry-run")
     assert dry.code == 0
     assert "NEED" in dry.out
-    plan = await run(cli, "place", *wishes, "--dry-run", "-q")
-    done = await run(cli, "place", MODEL, "--exclude", "kite3", "--plan", plan.out.strip())
+    plan = await run("place", *wishes, "--dry-run", "-q")
+    done = await run("place", MODEL, "--exclude", "kite3", "--plan", plan.out.strip())
     assert done.code == 0, done.err
     [instance] = node.replica.state.instances.values()
     assert sorted(instance.shard_assignments.node_to_runner) == ["kite2", OWN]
-    stale = await run(cli, "place", MODEL, "--exclude", OWN, "--plan", plan.out.strip())
+    stale = await run("place", MODEL, "--exclude", OWN, "--plan", plan.out.strip())
     assert stale.code == 4
     assert len(node.replica.state.instances) == 1
 
 
 async def test_preview_lists_ways_needs_and_reasons(
-    node: Services, client: Client, cli: Cli
+    node: Services, client: Client, run: Run
 ) -> None:
     await keep(node, "t/big", 200)
-    shown = await run(cli, "preview", MODEL)
+    shown = await run("preview", MODEL)
     assert shown.code == 0
     assert shown.out.count("\nPipeline  MlxRing  yes") == 3
     assert "USABLE" in shown.out
-    nothing = await run(cli, "preview", "t/big")
+    nothing = await run("preview", "t/big")
     assert nothing.code == 0
     assert "kite3-name needs ~" in nothing.out
     assert "30 more nodes with 12.0GB usable would be enough" in nothing.err
 
 
-async def test_wide_instances_show_ranks_nodes_layers_and_context(client: Client, cli: Cli) -> None:
-    assert (await run(cli, "place", MODEL, "--min-nodes", "2", "--exclude", OWN)).code == 0
-    shown = await run(cli, "instances", "-o", "wide")
+async def test_wide_instances_show_ranks_nodes_layers_and_context(client: Client, run: Run) -> None:
+    assert (await run("place", MODEL, "--min-nodes", "2", "--exclude", OWN)).code == 0
+    shown = await run("instances", "-o", "wide")
     assert "kite2-name,kite3-name" in shown.out
     assert "0-4/8,4-8/8" in shown.out
     assert "4096" in shown.out
 
 
 async def test_a_deleted_instance_is_gone_and_its_id_stale(
-    node: Services, client: Client, cli: Cli
+    node: Services, client: Client, run: Run
 ) -> None:
-    placed = await run(cli, "place", MODEL, "-q")
+    placed = await run("place", MODEL, "-q")
     short = placed.out.strip()[:8]
-    assert (await run(cli, "delete", short, "--yes")).code == 0
+    assert (await run("delete", short, "--yes")).code == 0
     assert node.replica.state.instances == {}
-    assert (await run(cli, "delete", short, "--yes")).code == 3
-    assert (await run(cli, "wait", short)).code == 3
+    assert (await run("delete", short, "--yes")).code == 3
+    assert (await run("wait", short)).code == 3

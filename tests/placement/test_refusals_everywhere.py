@@ -5,9 +5,8 @@ A type without a row fails the first test here.
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,12 +23,11 @@ from skulkd.wire.events import InstanceCreated, RunnerStatusUpdated
 from skulkd.wire.ids import NodeId
 from skulkd.wire.placement_record import PlacementRecord
 from skulkd.wire.runners import MEMORY_GUARD, RunnerFailed
-from tests.cli.conftest import Cli, Result, cli, home
-from tests.placement.a_cluster import MODEL, OWN, Client, asked, read, some_cluster
+from tests.placement.a_cluster import MODEL, OWN, Client, read, some_cluster
 from tests.placement.builders import memory_of
+from tests.placement.conftest import Run
 from tests.placement.test_placement_api import keep
 
-__all__ = ["cli", "home"]
 EVERYONE = [OWN, "kite2", "kite3"]
 DEEPSEEK = "mlx-community/DeepSeek-V3.1-8bit"
 ARITHMETIC = (
@@ -155,20 +153,6 @@ async def node(tmp_path: Path) -> Services:
     return node
 
 
-@pytest.fixture
-async def client(
-    node: Services, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[Client]:
-    async with asked(node) as client:
-        monkeypatch.setenv("SKULK_ENDPOINT", client.url)
-        yield client
-
-
-async def run(cli: Cli, *arguments: str) -> Result:
-    # The daemon is in this thread's loop, so the CLI must not block it.
-    return await asyncio.to_thread(cli, *arguments)
-
-
 def check(status: int, answer: Any, row_kind: str, wanted: int, data: dict[str, Any]) -> None:
     """The envelope of the contract, with the refusal beside it."""
     assert status == wanted, answer
@@ -180,7 +164,7 @@ def check(status: int, answer: Any, row_kind: str, wanted: int, data: dict[str, 
 
 @pytest.mark.parametrize("row", PLACED, ids=[row.kind for row in PLACED])
 async def test_a_placement_is_refused_alike_over_http_and_in_the_cli(
-    node: Services, client: Client, cli: Cli, row: Row
+    node: Services, client: Client, run: Run, row: Row
 ) -> None:
     row.prepare(node)
     status, answer = await client.ask("POST", "/place_instance", {"model_id": MODEL, **row.body})
@@ -188,7 +172,7 @@ async def test_a_placement_is_refused_alike_over_http_and_in_the_cli(
     if row.status == 503:
         assert answer["error"]["message"].endswith("(waited 0s)")
     for dry in ((), ("--dry-run",)):
-        result = await run(cli, *row.arguments, *dry)
+        result = await run(*row.arguments, *dry)
         assert (result.code, result.out) == (row.code, ""), result
         for word in row.words if not dry else row.words[:0]:
             assert word in result.err
@@ -197,27 +181,27 @@ async def test_a_placement_is_refused_alike_over_http_and_in_the_cli(
     assert node.replica.state.instances == {}
 
 
-async def test_a_node_that_is_not_here(node: Services, client: Client, cli: Cli) -> None:
+async def test_a_node_that_is_not_here(node: Services, client: Client, run: Run) -> None:
     body = {"model_id": MODEL, "only_nodes": ["ghost"]}
     status, answer = await client.ask("POST", "/place_instance", body)
     check(status, answer, "UnknownNode", 400, {"nodeIds": ["ghost"]})
-    result = await run(cli, "place", MODEL, "--only", "ghost")
+    result = await run("place", MODEL, "--only", "ghost")
     assert result.code == 3
     assert "ghost" in result.err
     assert "hint: " in result.err
 
 
-async def test_an_instance_that_is_not_here(node: Services, client: Client, cli: Cli) -> None:
+async def test_an_instance_that_is_not_here(node: Services, client: Client, run: Run) -> None:
     status, answer = await client.ask("DELETE", "/instance/nothing")
     check(status, answer, "UnknownInstance", 404, {})
-    result = await run(cli, "delete", "nothing", "--yes")
+    result = await run("delete", "nothing", "--yes")
     assert result.code == 3
     assert "no instance nothing" in result.err
     assert "hint: skulkctl instances" in result.err
 
 
 async def test_a_node_that_must_be_used_and_may_not(
-    node: Services, client: Client, cli: Cli
+    node: Services, client: Client, run: Run
 ) -> None:
     """Only previews can ask for it; there a refusal is a row like any other."""
     drain("kite2")(node)
@@ -228,13 +212,13 @@ async def test_a_node_that_must_be_used_and_may_not(
     assert {row["kind"] for row in rows} == {"RequiredMissing"}
     assert rows[0]["required"] == ["kite2"]
     assert rows[0]["leftOut"] == {"kite2": "is draining"}
-    result = await run(cli, "api", "GET", path)
+    result = await run("api", "GET", path)
     assert result.code == 0
     assert "no candidate contains all required nodes: kite2" in result.out
 
 
 async def test_an_instance_that_cannot_be_and_one_that_is_there(
-    node: Services, client: Client, cli: Cli
+    node: Services, client: Client, run: Run
 ) -> None:
     _, answer = await client.ask("GET", f"/instance/previews?model_id={MODEL}")
     good = answer["previews"][1]["instance"]
@@ -242,21 +226,21 @@ async def test_an_instance_that_cannot_be_and_one_that_is_there(
     bad["MlxRingInstance"]["hostsByNode"] = {}
     status, refused = await client.ask("POST", "/instance", {"instance": bad})
     check(status, refused, "BadInstance", 400, {})
-    result = await run(cli, "api", "POST", "/instance", "-d", json.dumps({"instance": bad}))
+    result = await run("api", "POST", "/instance", "-d", json.dumps({"instance": bad}))
     assert result.code == 4
     assert "hostsByNode needs 2 addresses" in result.err
 
     assert (await client.ask("POST", "/instance", {"instance": good}))[0] == 200
     status, refused = await client.ask("POST", "/instance", {"instance": good})
     check(status, refused, "Taken", 409, {})
-    result = await run(cli, "api", "POST", "/instance", "-d", json.dumps({"instance": good}))
+    result = await run("api", "POST", "/instance", "-d", json.dumps({"instance": good}))
     assert result.code == 4
     assert "is there already" in result.err
     assert len(node.replica.state.instances) == 1
 
 
 async def test_an_instance_that_was_moved_as_often_as_there_are_nodes(
-    node: Services, client: Client, cli: Cli
+    node: Services, client: Client, run: Run
 ) -> None:
     """Nobody asks for it: it is in the journal, and with the instance."""
     mending = Mending(node.placements, node.replica, lone_reign(OWN), OWN)
@@ -274,9 +258,9 @@ async def test_an_instance_that_was_moved_as_often_as_there_are_nodes(
     [refused] = [event["InstanceMoveRefused"] for event in log if "InstanceMoveRefused" in event]
     assert (refused["refusal"], refused["attempt"], refused["most"]) == ("MovedTooOften", 4, 3)
     assert "moved 3 times" in refused["why_not"]
-    told = await run(cli, "events", "--kind", "InstanceMoveRefused", "-o", "wide")
+    told = await run("events", "--kind", "InstanceMoveRefused", "-o", "wide")
     assert (told.code, told.out.count("\n")) == (0, 1)
     assert "not moved: MovedTooOften: it was moved 3 times" in told.out
     assert "needs 9.00 GiB" in told.out
-    shown = await run(cli, "instances")
+    shown = await run("instances")
     assert "not moved: it was moved 3 times" in shown.out

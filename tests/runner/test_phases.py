@@ -29,20 +29,24 @@ class Sink:
         return True
 
 
+def a_context() -> RunnerDiagnosticContext:
+    return RunnerDiagnosticContext(
+        node_id=NodeId("n"),
+        runner_id=RunnerId("r"),
+        pid=1,
+        instance_id=InstanceId("i"),
+        model_id=ModelId("m"),
+        rank=0,
+        world_size=1,
+        start_layer=0,
+        end_layer=8,
+        n_layers=8,
+    )
+
+
 def a_recorder(sink: Sink) -> PhaseRecorder:
     return PhaseRecorder(
-        context=RunnerDiagnosticContext(
-            node_id=NodeId("n"),
-            runner_id=RunnerId("r"),
-            pid=1,
-            instance_id=InstanceId("i"),
-            model_id=ModelId("m"),
-            rank=0,
-            world_size=1,
-            start_layer=0,
-            end_layer=8,
-            n_layers=8,
-        ),
+        context=a_context(),
         outlet=sink,
         read_memory=lambda: MlxMemorySnapshot(generated_at="now", source="test"),
         now=lambda: datetime(2026, 1, 1, tzinfo=UTC),
