@@ -4,6 +4,7 @@ Phase entries are dropped and counted when the pipe is slow. Everything else wai
 a supervisor that stops reading holds the runner back instead of filling its memory.
 """
 
+import select
 import threading
 import time
 from collections import deque
@@ -14,19 +15,26 @@ from skulkd.runner.protocol import FromRunner, Phase, Pulse, encode
 MAX_MESSAGES = 4096
 MAX_PHASES = 256
 ACK_WAIT_S = 0.5
+# What a pipe that is said to be writable takes whole.
+SMALL = select.PIPE_BUF
 _PATIENCE_S = 0.5
 
 
 class Outbox:
-    """`write` takes bytes and may block; `on_broken` is told when the pipe is gone."""
+    """`write` takes bytes and may block; `on_broken` is told when the pipe is gone.
+
+    `has_room` says whether SMALL bytes could be written now without blocking.
+    """
 
     def __init__(
         self,
         write: Callable[[bytes], None],
         on_broken: Callable[[], None],
         max_messages: int = MAX_MESSAGES,
+        has_room: Callable[[], bool] = lambda: False,
     ) -> None:
         self._write = write
+        self._has_room = has_room
         self._max_messages = max_messages
         self._on_broken = on_broken
         self._queue: deque[FromRunner] = deque()
@@ -40,12 +48,24 @@ class Outbox:
     def start(self) -> None:
         self._thread.start()
 
-    def send(self, message: FromRunner, meanwhile: Callable[[], None] | None = None) -> None:
+    def send(
+        self,
+        message: FromRunner,
+        meanwhile: Callable[[], None] | None = None,
+        *,
+        at_once: bool = False,
+    ) -> None:
         """Queue a message that must arrive; waits while the queue is full.
 
         `meanwhile` is called now and then in that time: waiting here is no hang of the model.
+        `at_once` saves waking the thread, where the pipe is free.
         """
         with self._changed:
+            if at_once and not self._unwritten and self._has_room():
+                data = encode(message)
+                if len(data) <= SMALL:
+                    self._put(data)
+                    return
             while len(self._queue) - self._phases >= self._max_messages:
                 self._changed.wait(_PATIENCE_S)
                 if meanwhile is not None:
@@ -115,11 +135,16 @@ class Outbox:
     def _run(self) -> None:
         while True:
             batch = self._take()
-            try:
-                self._write(b"".join(encode(message) for message in batch))
-            except OSError:
-                self._on_broken()
+            if not self._put(b"".join(encode(message) for message in batch)):
                 return
             with self._changed:
                 self._unwritten -= len(batch)
                 self._changed.notify_all()
+
+    def _put(self, data: bytes) -> bool:
+        try:
+            self._write(data)
+        except OSError:
+            self._on_broken()
+            return False
+        return True

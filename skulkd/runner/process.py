@@ -6,6 +6,7 @@ Imports MLX only after the ties hold, so that a supervisor that dies meanwhile t
 import faulthandler
 import logging
 import os
+import select
 import signal
 import sys
 import threading
@@ -50,9 +51,12 @@ def serve(in_fd: int, out_fd: int) -> NoReturn:
     )
     faulthandler.enable()
     threading.excepthook = _thread_failed
+    room = select.poll()
+    room.register(out_fd, select.POLLOUT)
     outbox = Outbox(
         lambda data: write_all(out_fd, data),
         lambda: _leave(ExitCode.SUPERVISOR_GONE, "nobody reads this runner's messages"),
+        has_room=lambda: bool(room.poll(0)),
     )
     inbox = Inbox(
         in_fd,

@@ -30,6 +30,7 @@ from skulkd.runner.protocol import (
     Configure,
     FromRunner,
     GenerationOptions,
+    Output,
     RunnerOptions,
     RunTask,
     Status,
@@ -340,7 +341,9 @@ class Session:
 
     def _say(self, message: FromRunner) -> None:
         """What the engine has to say; a slow supervisor must not look like a wedged model."""
-        self._outbox.send(message, self._progress)
+        # Who is alone has the pipe to itself; the words of several leave together.
+        alone = isinstance(message, Output) and self._open_tasks() == 1
+        self._outbox.send(message, self._progress, at_once=alone)
 
     def _shut_down(self, task: BaseTask) -> None:
         self._recorder.point(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import select
 import threading
 from collections.abc import Iterator
 
 import pytest
 
 from skulkd.runner.framing import FrameReader, write_all
-from skulkd.runner.outbox import MAX_MESSAGES, MAX_PHASES, Outbox
+from skulkd.runner.outbox import MAX_MESSAGES, MAX_PHASES, SMALL, Outbox
 from skulkd.runner.protocol import FromRunner, Phase, TaskAcknowledged, decode_from_runner
 from skulkd.wire.ids import TaskId
 from tests.runner.test_phases import Sink, a_recorder
@@ -27,7 +28,13 @@ class Pipe:
     def __init__(self) -> None:
         self.read_fd, self.write_fd = os.pipe()
         self.broken = threading.Event()
-        self.outbox = Outbox(lambda data: write_all(self.write_fd, data), self.broken.set)
+        room = select.poll()
+        room.register(self.write_fd, select.POLLOUT)
+        self.outbox = Outbox(
+            lambda data: write_all(self.write_fd, data),
+            self.broken.set,
+            has_room=lambda: bool(room.poll(0)),
+        )
         self._reader = FrameReader(self.read_fd)
         self._waiting: list[FromRunner] = []
 
@@ -53,6 +60,41 @@ def test_messages_arrive_in_the_order_they_were_sent(pipe: Pipe) -> None:
         pipe.outbox.send(message)
     assert [pipe.receive() for _ in sent] == sent
     assert pipe.outbox.flush(10)
+
+
+def acknowledged(name: str) -> TaskAcknowledged:
+    return TaskAcknowledged(task_id=TaskId(name))
+
+
+def test_what_is_sent_at_once_needs_no_thread(pipe: Pipe) -> None:
+    pipe.outbox.send(acknowledged("now"), at_once=True)
+    assert pipe.receive() == acknowledged("now")
+
+
+def test_what_is_sent_at_once_overtakes_nobody(pipe: Pipe) -> None:
+    pipe.outbox.send(acknowledged("before"))
+    pipe.outbox.send(acknowledged("now"), at_once=True)
+    pipe.outbox.start()
+    assert [pipe.receive(), pipe.receive()] == [acknowledged("before"), acknowledged("now")]
+
+
+@pytest.mark.parametrize("length", [SMALL, 100_000])
+def test_what_may_not_fit_waits_in_the_queue_and_not_in_the_pipe(pipe: Pipe, length: int) -> None:
+    """With a pipe that is almost full, and with a message that is larger than its room."""
+    os.set_blocking(pipe.write_fd, False)
+    filled = os.write(pipe.write_fd, bytes(1 << 20)) if length == SMALL else 0
+    os.set_blocking(pipe.write_fd, True)
+    large = acknowledged("x" * length)
+    pipe.outbox.send(large, at_once=True)
+    assert len(os.read(pipe.read_fd, filled)) == filled if filled else True
+    pipe.outbox.start()
+    assert pipe.receive() == large
+
+
+def test_a_pipe_that_is_gone_is_noticed_at_once_too(pipe: Pipe) -> None:
+    os.close(pipe.read_fd)
+    pipe.outbox.send(acknowledged("now"), at_once=True)
+    assert pipe.broken.is_set()
 
 
 def test_phases_over_the_limit_are_dropped_and_counted(pipe: Pipe) -> None:
