@@ -23,9 +23,8 @@ from bench.figures import Figure
 RUNNERS, ENTRIES, NODES = 32, 128, 8
 APPENDS = 1_000_000
 SMALL_RING_MIB = 32
-# Tokens, rounds, and how many at once; eight at once on the real model would take half an hour.
 DECODED = {"tiny": (100, 40, (1, 8)), "SmolLM2": (24, 5, (1,))}
-"""Tokens of an answer, and rounds."""
+"""Tokens, rounds, and how many at once; eight of the real model would take half an hour."""
 DECODE_BOUNDS = {"recorded": 1.0, "traced": 5.0}
 """Percent that a step may take longer than one that nobody observes."""
 
