@@ -17,6 +17,7 @@ from skulkd.runner.model_files import BadModel, check_model_directory, weight_fi
 from skulkd.runner.pipeline import PipelinedModel
 from skulkd.runner.reasoning import THINK_END, THINK_START
 from skulkd.runner.seats import Alone, Seat, Slice, Stage
+from skulkd.runner.shortcuts import pin_parts
 from skulkd.runner.tensor import cut_into_slices
 from skulkd.runner.tools.calls import ToolFormat
 from skulkd.runner.tools.choose import choose_format
@@ -87,6 +88,7 @@ def load(
         raise BadModel(f"model type {config['model_type']} cannot decode requests together")
     model, seat = _cut(model, config, part)
     _materialise(model, directory, on_layer)
+    pin_parts(model.layers if isinstance(model, PipelinedModel) else [model])
     tokenizer = _load_tokenizer(directory, config, trust_remote_code=trust_remote_code)
     text_config = {**config, **(config.get("text_config") or {})}
     return LoadedModel(
