@@ -21,7 +21,7 @@ from skulkd.runner.framing import write_all
 from skulkd.runner.group import SoloGroup
 from skulkd.runner.leader import Leader
 from skulkd.runner.load import LoadedModel, Part, load
-from skulkd.runner.memory import snapshot
+from skulkd.runner.memory import read_memory
 from skulkd.runner.outbox import Outbox
 from skulkd.runner.phases import PhaseRecorder, Span
 from skulkd.runner.protocol import GenerationOptions, RunnerOptions
@@ -58,7 +58,7 @@ class Bench:
         self.outbox = Outbox(lambda data: write_all(out_fd, data), sys.exit)
         self.outbox.start()
         kind = NoRecorder if way == "unobserved" else PhaseRecorder
-        recorder = kind(_context(loaded), self.outbox, snapshot)
+        recorder = kind(_context(loaded), self.outbox, read_memory)
         options = RunnerOptions(prefix_cache_bytes=0)
         self.engine = Leader(loaded, options, SoloGroup(), recorder, self.outbox.send, Faults({}))
         self.engine.warm_up()

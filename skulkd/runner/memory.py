@@ -1,28 +1,29 @@
 """MLX memory readings for phase entries and statistics."""
 
 from datetime import UTC, datetime
+from functools import cache
 
 import mlx.core as mx
 
-from skulkd.wire.base import Memory, format_offset
-from skulkd.wire.diagnostics import MlxMemorySnapshot
+from skulkd.runner.phase_frames import MemoryReading
+from skulkd.wire.base import format_offset
 
 
-def snapshot() -> MlxMemorySnapshot:
+def read_memory() -> MemoryReading:
     """Counters only: cheap, and safe while work is under way."""
-    return MlxMemorySnapshot(
-        generated_at=format_offset(datetime.now(UTC)),
-        active=Memory.of(mx.get_active_memory()),
-        cache=Memory.of(mx.get_cache_memory()),
-        peak=Memory.of(mx.get_peak_memory()),
+    return MemoryReading(
+        at=format_offset(datetime.now(UTC)),
+        active=mx.get_active_memory(),
+        cache=mx.get_cache_memory(),
+        peak=mx.get_peak_memory(),
         wired_limit=_wired_limit(),
-        source="mlx.core",
     )
 
 
-def _wired_limit() -> Memory | None:
+@cache
+def _wired_limit() -> int | None:
     """What mlx-lm wires while it generates; known only where Metal is."""
     if not mx.metal.is_available():
         return None
     size = mx.device_info().get("max_recommended_working_set_size")
-    return Memory.of(size) if isinstance(size, int) else None
+    return size if isinstance(size, int) else None

@@ -116,7 +116,7 @@ class Outbox:
             return self._changed.wait_for(lambda: self._unwritten == 0, timeout_s)
 
     def _counted(self, phase: Phase) -> Phase:
-        return phase.model_copy(update={"dropped": self._dropped}) if self._dropped else phase
+        return phase._replace(dropped=self._dropped) if self._dropped else phase
 
     def _append(self, message: FromRunner) -> None:
         self._queue.append(message)

@@ -11,12 +11,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal, Protocol
 
-from skulkd.runner.protocol import Phase
+from skulkd.runner.phase_frames import Entry, MemoryReading, Phase
 from skulkd.wire.base import Attributes, format_offset
 from skulkd.wire.diagnostics import (
-    MlxMemorySnapshot,
     RunnerDiagnosticContext,
-    RunnerFlightRecorderEntry,
     RunnerPhase,
 )
 from skulkd.wire.ids import CommandId, TaskId
@@ -36,7 +34,7 @@ class Owner:
 NOBODY = Owner()
 NO_ATTRS: Mapping[str, Any] = {}
 # When a wait becomes an entry: never, when it lasts, or also where a request's details are shown.
-Entry = Literal["never", "late", "detail"]
+EntryRule = Literal["never", "late", "detail"]
 
 
 class Outlet(Protocol):
@@ -64,7 +62,7 @@ class Brief:
     __slots__ = ("_attrs", "_outer", "_recorder", "detail", "entry", "shown", "since")
 
     def __init__(
-        self, recorder: "PhaseRecorder", detail: str, attrs: Mapping[str, Any], entry: Entry
+        self, recorder: "PhaseRecorder", detail: str, attrs: Mapping[str, Any], entry: EntryRule
     ) -> None:
         self._recorder = recorder
         self._outer: Brief | None = None
@@ -104,7 +102,7 @@ class PhaseRecorder:
 
     context: RunnerDiagnosticContext
     outlet: Outlet
-    read_memory: Callable[[], MlxMemorySnapshot | None]
+    read_memory: Callable[[], MemoryReading | None]
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     _open: list[Span] = field(default_factory=list)
     _base: Span = field(default_factory=lambda: Span("created", None, NOBODY, {}, False))
@@ -188,7 +186,7 @@ class PhaseRecorder:
         self.leave(span)
 
     def brief(
-        self, detail: str, attrs: Mapping[str, Any] = NO_ATTRS, entry: Entry = "detail"
+        self, detail: str, attrs: Mapping[str, Any] = NO_ATTRS, entry: EntryRule = "detail"
     ) -> Brief:
         """A wait that becomes an entry only when it lasts; another thread looks, see `surface`."""
         return Brief(self, detail, attrs, entry)
@@ -235,22 +233,21 @@ class PhaseRecorder:
     def _message(self, span: Span, event: str, sequence: int | None = None) -> Phase:
         shown = self.visible
         return Phase(
-            entry=RunnerFlightRecorderEntry(
-                at=format_offset(self.now()),
-                phase=span.phase,
-                event=event,
-                detail=span.detail,
-                attrs=plain_attributes(span.attrs),
-                context=self.context,
-                task_id=span.owner.task_id,
-                command_id=span.owner.command_id,
-                mlx_memory=self.read_memory() if span.with_memory else None,
+            Entry(
+                format_offset(self.now()),
+                span.phase,
+                event,
+                plain_attributes(span.attrs),
+                span.detail,
+                span.owner.task_id,
+                span.owner.command_id,
+                self.read_memory() if span.with_memory else None,
             ),
-            phase=shown.phase,
-            detail=shown.detail,
-            task_id=shown.owner.task_id,
-            command_id=shown.owner.command_id,
-            sequence=sequence,
+            shown.phase,
+            shown.detail,
+            shown.owner.task_id,
+            shown.owner.command_id,
+            sequence,
         )
 
 

@@ -1,6 +1,7 @@
 """Messages between a supervisor and its runner. Imports no MLX, so the daemon may use it.
 
-One message is one frame (`framing.py`) with JSON `{"ClassName": {fields}}` in it.
+One message is one frame (`framing.py`) with JSON `{"ClassName": {fields}}` in it; phases are
+shorter (`phase_frames.py`).
 """
 
 import asyncio
@@ -9,6 +10,7 @@ from typing import Annotated, Any
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, TypeAdapter, ValidationError
 
 from skulkd.runner.framing import FrameError, pack, read_frame
+from skulkd.runner.phase_frames import Phase, dump_phase, is_phase, load_phase
 from skulkd.wire import tasks
 from skulkd.wire.base import CamelModel, TaggedModel, VariantUnion
 from skulkd.wire.chat import (
@@ -18,8 +20,7 @@ from skulkd.wire.chat import (
     ToolCallItem,
     Usage,
 )
-from skulkd.wire.diagnostics import RunnerFlightRecorderEntry, RunnerPhase
-from skulkd.wire.ids import CommandId, InstanceId, NodeId, RunnerId, TaskId
+from skulkd.wire.ids import InstanceId, NodeId, RunnerId, TaskId
 from skulkd.wire.instances import Host
 from skulkd.wire.runners import RunnerStatus
 from skulkd.wire.shards import ShardMetadata
@@ -162,21 +163,6 @@ class PrefillProgress(TaggedModel):
     total: int
 
 
-class Phase(TaggedModel):
-    """One recorder entry, and the phase the runner is in after it.
-
-    They differ after an exit: the entry names what was left, the rest what goes on outside it.
-    """
-
-    entry: RunnerFlightRecorderEntry
-    phase: RunnerPhase
-    detail: str | None = None
-    task_id: TaskId | None = None
-    command_id: CommandId | None = None
-    sequence: int | None = Field(default=None, description="Set: answer with Ack.")
-    dropped: int = Field(default=0, description="Entries lost so far because the pipe was full.")
-
-
 class Pulse(TaggedModel):
     """Where the runner is at this moment, told by its watchdog every second while it works.
 
@@ -200,11 +186,10 @@ class TaskTrace(TaggedModel):
 
 
 ToRunner = Configure | RunTask | Cancel | Ack
-FromRunner = (
-    Status | TaskAcknowledged | TaskStatus | Output | PrefillProgress | Phase | Pulse | TaskTrace
-)
+_Tagged = Status | TaskAcknowledged | TaskStatus | Output | PrefillProgress | Pulse | TaskTrace
+FromRunner = _Tagged | Phase
 _TO_RUNNER: TypeAdapter[ToRunner] = TypeAdapter(Annotated[ToRunner, VariantUnion()])
-_FROM_RUNNER: TypeAdapter[FromRunner] = TypeAdapter(Annotated[FromRunner, VariantUnion()])
+_FROM_RUNNER: TypeAdapter[FromRunner] = TypeAdapter(Annotated[_Tagged, VariantUnion()])
 
 
 class ProtocolError(Exception):
@@ -213,6 +198,8 @@ class ProtocolError(Exception):
 
 def encode(message: ToRunner | FromRunner) -> bytes:
     """The message as a frame. Raises FrameError when it does not fit one."""
+    if isinstance(message, Phase):
+        return pack(dump_phase(message))
     return pack(message.model_dump_json(exclude_defaults=True).encode())
 
 
@@ -227,7 +214,7 @@ def decode_to_runner(frame: bytes) -> ToRunner:
 def decode_from_runner(frame: bytes) -> FromRunner:
     """Raises ProtocolError."""
     try:
-        return _FROM_RUNNER.validate_json(frame)
+        return load_phase(frame) if is_phase(frame) else _FROM_RUNNER.validate_json(frame)
     except ValidationError as error:
         raise ProtocolError(_first_problem(error)) from error
 

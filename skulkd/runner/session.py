@@ -78,7 +78,7 @@ class Session:
         self._inbox = inbox
         self._outbox = outbox
         self._recorder = recorder
-        recorder.read_memory = memory.snapshot
+        recorder.read_memory = memory.read_memory
         self._heart = Heart(recorder, outbox.beat)
         self._watchdog = Watchdog(self._overrun, on_look=self._look)
         self._faults = faults_of(configure.shard.device_rank)

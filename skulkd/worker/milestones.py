@@ -2,7 +2,7 @@
 
 from collections import deque
 from itertools import count
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from skulkd.wire.diagnostics import RunnerLifecycleMilestone
 
@@ -13,28 +13,37 @@ SIZES: dict[Ring, int] = {"life": 14, "tasks": 12, "routine": 6}
 _SERVING = frozenset({"RunnerReady", "RunnerRunning"})
 
 
+class _Noted(NamedTuple):
+    number: int
+    at: str
+    name: str
+    detail: str | None
+
+
 class Milestones:
     """How the runner came here stays visible, however many tasks and tokens followed."""
 
     def __init__(self) -> None:
         self._numbers = count()
-        self._rings: dict[Ring, deque[tuple[int, RunnerLifecycleMilestone]]] = {
+        self._rings: dict[Ring, deque[_Noted]] = {
             ring: deque(maxlen=size) for ring, size in SIZES.items()
         }
 
     def add(self, at: str, name: str, detail: str | None = None) -> None:
         """Of equal routine ones in a row the newest is kept."""
-        milestone = RunnerLifecycleMilestone(at=at, name=name, detail=detail)
         which = ring_of(name, detail)
         ring = self._rings[which]
-        if which == "routine" and ring and (ring[-1][1].name, ring[-1][1].detail) == (name, detail):
+        if which == "routine" and ring and ring[-1][2:] == (name, detail):
             ring.pop()
-        ring.append((next(self._numbers), milestone))
+        ring.append(_Noted(next(self._numbers), at, name, detail))
 
     def shown(self) -> list[RunnerLifecycleMilestone]:
         """Oldest first."""
-        every = [pair for ring in self._rings.values() for pair in ring]
-        return [milestone for _, milestone in sorted(every, key=lambda pair: pair[0])]
+        every = sorted(noted for ring in self._rings.values() for noted in ring)
+        return [
+            RunnerLifecycleMilestone(at=noted.at, name=noted.name, detail=noted.detail)
+            for noted in every
+        ]
 
 
 def ring_of(name: str, detail: str | None) -> Ring:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from skulkd.runner.phase_frames import Entry
 from skulkd.runner.protocol import (
     FromRunner,
     Output,
@@ -20,10 +21,7 @@ from skulkd.runner.protocol import (
     TaskTrace,
 )
 from skulkd.wire.base import format_offset
-from skulkd.wire.diagnostics import (
-    RunnerDiagnosticContext,
-    RunnerFlightRecorderEntry,
-)
+from skulkd.wire.diagnostics import RunnerDiagnosticContext
 from skulkd.wire.ids import InstanceId, NodeId, RunnerId, TaskId
 from skulkd.wire.runners import RunnerIdle, RunnerStatus
 from skulkd.wire.shards import ShardMetadata
@@ -81,6 +79,7 @@ class RunnerRecord:
         self._status_since = self.stamp()
         self._last_sent: str | None = None
         self._last_event: tuple[str, str] | None = None
+        self._context = self._context_of(None)
         self.milestone("supervisor_created", type(self.status).__name__)
 
     def stamp(self) -> str:
@@ -129,7 +128,7 @@ class RunnerRecord:
         self.heard_at = self._clock()
         stamp = self.stamp()
         if isinstance(message, Phase):
-            self.recorder.apply(message, size_bytes)
+            self.recorder.apply(message, size_bytes, self.context)
             detail = message.entry.detail or message.entry.event
             self.milestones.add(stamp, f"phase:{message.entry.phase}", detail[:200])
             return
@@ -148,39 +147,46 @@ class RunnerRecord:
         entry = self.book.find(task_id)
         task = None if entry is None else entry.task
         self.recorder.mark(
-            RunnerFlightRecorderEntry(
+            Entry(
                 at=self.stamp(),
                 phase="cancel_requested",
                 event="supervisor_cancel_requested",
+                attrs={},
                 detail=task_id,
-                context=self.context,
                 task_id=task_id,
                 command_id=task.command_id if isinstance(task, BaseRequestTask) else None,
-            )
+            ),
+            self.context,
         )
 
     def concluded(self, cause: str, blame: str) -> None:
         """A mark for the end of a process: one that was killed leaves no last words itself."""
         self.recorder.mark(
-            RunnerFlightRecorderEntry(
+            Entry(
                 at=self.stamp(),
                 phase="error",
                 event="runner_ended",
                 detail=cause,
                 attrs={"blame": blame.lower()},
-                context=self.context,
-            )
+            ),
+            self.context,
         )
 
     # Reading
 
     @property
     def context(self) -> RunnerDiagnosticContext:
+        """The present process; every entry has the one it is of."""
+        if self._context.pid != self.pid:
+            self._context = self._context_of(self.pid)
+        return self._context
+
+    def _context_of(self, pid: int | None) -> RunnerDiagnosticContext:
         identity, shard = self.identity, self.identity.shard
         return RunnerDiagnosticContext(
             node_id=identity.node_id,
             runner_id=identity.runner_id,
-            pid=self.pid,
+            pid=pid,
             instance_id=identity.instance_id,
             model_id=shard.model_card.model_id,
             rank=shard.device_rank,
@@ -219,7 +225,7 @@ class RunnerRecord:
             active_command_id=recorder.command_id if active else None,
             phase_detail=recorder.detail,
             last_mlx_memory=recorder.memory,
-            flight_recorder=list(recorder.entries),
+            flight_recorder=recorder.entries,
             pending_task_ids=book.pending_ids,
             in_progress_tasks=book.in_progress(context.runner_id, context.model_id),
             completed_task_count=book.completed_count,

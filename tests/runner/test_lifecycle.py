@@ -100,10 +100,8 @@ def test_boot_is_written_to_the_recorder(fork: Callable[[], Runner], tiny: Path)
         ("idle", "runner_ready", None),
     ]
     loaded = next(p for p in runner.entries() if p.entry.event == "loaded")
-    assert loaded.entry.mlx_memory is not None
-    assert loaded.entry.mlx_memory.active is not None
-    assert loaded.entry.mlx_memory.active.in_bytes > 1_000_000
-    assert loaded.entry.context.pid == runner.pid
+    assert loaded.entry.memory is not None
+    assert loaded.entry.memory.active > 1_000_000
 
 
 def test_a_request_is_written_to_the_recorder(runner: Runner) -> None:

@@ -19,7 +19,7 @@ from tests.runner.test_phases import Sink, a_recorder
 def a_phase(sequence: int | None = None) -> Phase:
     sink = Sink()
     a_recorder(sink).point("idle", "runner_ready")
-    return sink.offered[0].model_copy(update={"sequence": sequence})
+    return sink.offered[0]._replace(sequence=sequence)
 
 
 class Pipe:

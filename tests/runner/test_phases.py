@@ -7,9 +7,10 @@ from datetime import UTC, datetime
 
 import pytest
 
+from skulkd.runner.phase_frames import MemoryReading
 from skulkd.runner.phases import NOBODY, Owner, PhaseRecorder, plain_attributes
 from skulkd.runner.protocol import Phase
-from skulkd.wire.diagnostics import MlxMemorySnapshot, RunnerDiagnosticContext
+from skulkd.wire.diagnostics import RunnerDiagnosticContext
 from skulkd.wire.ids import CommandId, InstanceId, ModelId, NodeId, RunnerId, TaskId
 
 TASK = Owner(TaskId("task-1"), CommandId("command-1"))
@@ -48,7 +49,7 @@ def a_recorder(sink: Sink) -> PhaseRecorder:
     return PhaseRecorder(
         context=a_context(),
         outlet=sink,
-        read_memory=lambda: MlxMemorySnapshot(generated_at="now", source="test"),
+        read_memory=lambda: MemoryReading("now", 1, 2, 3),
         now=lambda: datetime(2026, 1, 1, tzinfo=UTC),
     )
 
@@ -108,7 +109,7 @@ def test_a_failure_is_written_instead_of_the_exit_and_goes_on() -> None:
     entry = sink.offered[-1].entry
     assert (entry.phase, entry.event, entry.detail) == ("error", "exception", "ValueError: bad")
     assert entry.task_id == TASK.task_id
-    assert entry.mlx_memory is not None
+    assert entry.memory is not None
     assert recorder.visible.phase == "created"
 
 
@@ -126,7 +127,7 @@ def test_memory_is_read_only_where_it_is_wanted() -> None:
     recorder = a_recorder(sink)
     recorder.point("idle", "runner_ready", memory=True)
     recorder.point("completion", "done")
-    assert [p.entry.mlx_memory is not None for p in sink.offered] == [True, False]
+    assert [p.entry.memory is not None for p in sink.offered] == [True, False]
 
 
 def test_a_breadcrumb_names_where_the_runner_was_and_wants_an_answer() -> None:
@@ -139,7 +140,7 @@ def test_a_breadcrumb_names_where_the_runner_was_and_wants_an_answer() -> None:
     assert (first.sequence, second.sequence) == (1, 2)
     assert (first.entry.phase, first.entry.task_id) == ("decode_stream", TASK.task_id)
     assert first.entry.attrs == {"limit_s": 60.0}
-    assert first.entry.mlx_memory is None
+    assert first.entry.memory is None
 
 
 def test_attributes_are_made_plain() -> None:

@@ -117,7 +117,16 @@ def test_configuration_and_phases_survive() -> None:
 
 @pytest.mark.parametrize(
     "frame",
-    [b"", b"{", b"[]", b'{"Surprise": {}}', b'{"Cancel": {}}', b'{"Ack": {"sequence": "one"}}'],
+    [
+        b"",
+        b"{",
+        b"[]",
+        b'[["now", "no_such_phase", "enter", {}], "idle"]',
+        b'[["now", "idle", "enter", {"a": null}], "idle"]',
+        b'{"Surprise": {}}',
+        b'{"Cancel": {}}',
+        b'{"Ack": {"sequence": "one"}}',
+    ],
 )
 def test_what_is_no_message_is_a_protocol_error(frame: bytes) -> None:
     with pytest.raises(ProtocolError):

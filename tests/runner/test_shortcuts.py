@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
-import mlx.nn as nn
 import pytest
+from mlx.nn.layers.base import Module
+from mlx.nn.layers.linear import Linear
 
 from skulkd.runner.group import SoloGroup
 from skulkd.runner.load import Part, load
@@ -22,26 +23,26 @@ def test_a_step_of_a_loaded_model_looks_up_no_part_the_long_way(
     part = Part(SoloGroup(), 0, card.n_layers)
     model = load(tiny, card, part=part, trust_remote_code=False, on_layer=lambda *_: None).model
     asked: list[str] = []
-    long_way = nn.Module.__getattr__
+    long_way = Module.__getattr__
 
-    def noted(module: nn.Module, name: str) -> Any:
+    def noted(module: Module, name: str) -> Any:
         found = long_way(module, name)
-        if isinstance(found, nn.Module):
+        if isinstance(found, Module):
             asked.append(name)
         return found
 
-    monkeypatch.setattr(nn.Module, "__getattr__", noted)
+    monkeypatch.setattr(Module, "__getattr__", noted)
     mx.eval(model(mx.array([[1, 2, 3]])))
     assert asked == []
 
 
-class Outer(nn.Module):  # type: ignore[misc]
+class Outer(Module):
     def __init__(self) -> None:
         super().__init__()
-        self.inner = nn.Linear(2, 2)
+        self.inner = Linear(2, 2)
         self.scale = mx.array(1.0)
         # A name that means something else to the class: the class wins, as ever.
-        self["called"] = nn.Linear(2, 2)
+        self["called"] = Linear(2, 2)
 
     def called(self) -> str:
         return "the method"

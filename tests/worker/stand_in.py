@@ -254,27 +254,9 @@ class StandIn:
         self, phase: str, event: str, task: Fields | None = None, sequence: int | None = None
     ) -> None:
         known: Fields = task or {}
-        ids: Fields = {key: known[key] for key in ("taskId", "commandId") if key in known}
-        entry: Fields = {
-            "at": "2026-01-02T03:04:05.000006+00:00",
-            "phase": phase,
-            "event": event,
-            "context": self._context(),
-            **ids,
-        }
-        self._send("Phase", entry=entry, phase=phase, sequence=sequence, **ids)
-
-    def _context(self) -> Fields:
-        shard: Fields = next(iter(self._configure["shard"].values()))
-        own = {key: self._configure[key] for key in ("nodeId", "runnerId", "instanceId")}
-        layers = {key: shard[key] for key in ("worldSize", "startLayer", "endLayer", "nLayers")}
-        return {
-            **own,
-            **layers,
-            "pid": os.getpid(),
-            "modelId": shard["modelCard"]["modelId"],
-            "rank": shard["deviceRank"],
-        }
+        ids = [known.get("taskId"), known.get("commandId")]
+        entry = ["2026-01-02T03:04:05.000006+00:00", phase, event, {}, None, *ids]
+        self._write(json.dumps([entry, phase, None, *ids, sequence]).encode())
 
     def _send(self, tag: str, **fields: Any) -> None:
         self._write(json.dumps({tag: fields}).encode())

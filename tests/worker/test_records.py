@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from skulkd.runner import protocol
+from skulkd.runner.phase_frames import Entry, MemoryReading
 from skulkd.wire.base import Memory
-from skulkd.wire.diagnostics import MlxMemorySnapshot, RunnerFlightRecorderEntry, RunnerPhase
+from skulkd.wire.diagnostics import MlxMemorySnapshot, RunnerPhase
 from skulkd.wire.ids import TaskId
 from skulkd.wire.runners import RunnerFailed, RunnerIdle, RunnerLoading, RunnerReady, RunnerRunning
 from skulkd.wire.tasks import TaskStatus
@@ -49,9 +50,7 @@ def record(time: Time) -> RunnerRecord:
 def a_phase(record: RunnerRecord, phase: RunnerPhase, event: str = "enter", **more: Any) -> Any:
     memory = more.pop("memory", None)
     visible: RunnerPhase = more.pop("visible", phase)
-    entry = RunnerFlightRecorderEntry(
-        at=record.stamp(), phase=phase, event=event, context=record.context, mlx_memory=memory
-    )
+    entry = Entry(at=record.stamp(), phase=phase, event=event, attrs={}, memory=memory)
     return protocol.Phase(entry=entry, phase=visible, **more)
 
 
@@ -179,10 +178,16 @@ def test_the_active_task_is_cleared_with_its_end(record: RunnerRecord) -> None:
 
 
 def test_the_last_memory_reading_stays(record: RunnerRecord) -> None:
-    memory = MlxMemorySnapshot(generated_at="x", active=Memory.of(5), source="mlx.core")
+    memory = MemoryReading("x", active=5, cache=6, peak=7)
     record.heard(a_phase(record, "load_model", memory=memory), 100)
     record.heard(a_phase(record, "warmup"), 100)
-    assert record.diagnostics().last_mlx_memory == memory
+    assert record.diagnostics().last_mlx_memory == MlxMemorySnapshot(
+        generated_at="x",
+        active=Memory.of(5),
+        cache=Memory.of(6),
+        peak=Memory.of(7),
+        source="mlx.core",
+    )
 
 
 def test_the_recorder_keeps_the_last_entries(record: RunnerRecord) -> None:
@@ -190,6 +195,14 @@ def test_the_recorder_keeps_the_last_entries(record: RunnerRecord) -> None:
         record.heard(a_phase(record, "decode_stream", f"step {number}"), 100)
     entries = record.diagnostics().flight_recorder
     assert [entry.event for entry in entries] == [f"step {n}" for n in range(5, ENTRIES + 5)]
+
+
+def test_an_entry_keeps_the_process_it_is_of(record: RunnerRecord) -> None:
+    for pid in (11, 12):
+        record.starting()
+        record.started(pid)
+        record.heard(a_phase(record, "warmup"), 100)
+    assert [entry.context.pid for entry in record.diagnostics().flight_recorder] == [11, 12]
 
 
 def test_an_entry_of_absurd_size_is_counted_and_not_kept(record: RunnerRecord) -> None:
@@ -288,7 +301,7 @@ def test_how_long_a_task_was_not_taken_is_known(record: RunnerRecord, time: Time
 
 
 def test_the_end_of_a_process_is_on_record_with_whom_it_is_blamed_on(record: RunnerRecord) -> None:
-    record.recorder.apply(a_phase(record, "decode_stream"), 100)
+    record.recorder.apply(a_phase(record, "decode_stream"), 100, record.context)
     record.concluded("stopped by a signal; killed by the supervisor", "CULPRIT")
     shown = record.diagnostics()
     last = shown.flight_recorder[-1]
