@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pydantic import TypeAdapter, ValidationError
 
 from skulkd.peers import Peer, PeerError, Peers
+from skulkd.ticking import every
 from skulkd.wire.ids import NodeId
 from skulkd.wire.links import ApiAddress, MeasuredLink
 from skulkd.wire.machine import NodeNetworkInfo
@@ -152,9 +153,7 @@ class Reach:
     async def run(self) -> None:
         """Look at every node when it appears and every few seconds after that."""
         try:
-            while True:
-                self.look()
-                await asyncio.sleep(LOOK_S)
+            await every(LOOK_S, self.look)
         finally:
             for job in self._jobs:
                 job.cancel()

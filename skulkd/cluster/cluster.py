@@ -37,6 +37,7 @@ from skulkd.cluster.says import (
 )
 from skulkd.cluster.telemetry import Telemetry, dump_readings
 from skulkd.peers import Peer
+from skulkd.ticking import every
 from skulkd.wire.events import Event
 from skulkd.wire.ids import NodeId
 from skulkd.wire.state import State
@@ -159,20 +160,19 @@ class Cluster:
     async def run(self) -> None:
         """Tick until cancelled."""
         self._loop = asyncio.get_running_loop()
-        while True:
-            now = time.monotonic()
-            self.core.tick(now)
-            for node, at in list(self._alive.items()):
-                if now >= at and node not in self.greetings:
-                    self._greet(node)
-            self._after()
-            if (
-                self._saving is not None
-                and self.core.ledger.session is not None
-                and self.core.synced
-            ):
-                self._saving.look(now)
-            await asyncio.sleep(TICK_S)
+        await every(TICK_S, self._tick)
+
+    def _tick(self) -> None:
+        now = time.monotonic()
+        self.core.tick(now)
+        for node, at in list(self._alive.items()):
+            if now >= at and node not in self.greetings:
+                self._greet(node)
+        # At once: waiting for more would wake an idle daemon once more for every tick.
+        self._carry_out()
+        self._flush()
+        if self._saving is not None and self.core.ledger.session is not None and self.core.synced:
+            self._saving.look(now)
 
     async def leave(self) -> None:
         """Say good-bye, write what must outlive the process, close."""
@@ -308,10 +308,13 @@ class Cluster:
         self._carry_out()
         if not self._flush_due and self._loop is not None:
             self._flush_due = True
-            self._loop.call_soon(self._flush)
+            self._loop.call_soon(self._flush_soon)
+
+    def _flush_soon(self) -> None:
+        self._flush_due = False
+        self._flush()
 
     def _flush(self) -> None:
-        self._flush_due = False
         self.core.flush(time.monotonic())
         self._carry_out()
 

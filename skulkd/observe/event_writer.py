@@ -13,6 +13,8 @@ from skulkd.wire.events import Event
 QUEUE_EVENTS = 100_000
 BATCH_EVENTS = 512
 LOOK_EVERY_S = 10.0
+# A thread that wakes for every event takes the interpreter from whoever made it.
+GATHER_S = 0.1
 
 
 class EventWriter:
@@ -23,13 +25,16 @@ class EventWriter:
         disk: EventDisk,
         queue_events: int = QUEUE_EVENTS,
         now: Callable[[], float] = time.time,
+        gather_s: float = GATHER_S,
     ) -> None:
         self.disk = disk
         self._now = now
+        self._gather_s = gather_s
         self._queue: deque[tuple[int, float, Event]] = deque()
         self._room = queue_events
         self._wanted = threading.Condition()
         self._stopping = False
+        self._hurried = False
         self._idle = True
         self.lost = 0
         self._thread = threading.Thread(target=self._run, name="event-log", daemon=True)
@@ -55,11 +60,16 @@ class EventWriter:
         """Wait until all that was taken is written or counted; False when time ran out."""
         ends = time.monotonic() + deadline_s
         with self._wanted:
-            while self._queue or not self._idle:
-                left_s = ends - time.monotonic()
-                if left_s <= 0:
-                    return False
-                self._wanted.wait(min(left_s, 0.05))
+            self._hurried = True
+            self._wanted.notify_all()
+            try:
+                while self._queue or not self._idle:
+                    left_s = ends - time.monotonic()
+                    if left_s <= 0:
+                        return False
+                    self._wanted.wait(min(left_s, 0.05))
+            finally:
+                self._hurried = False
         return True
 
     def stop(self, deadline_s: float = 2.0) -> None:
@@ -84,13 +94,16 @@ class EventWriter:
 
     def _next_batch(self) -> list[tuple[int, float, Event]]:
         """Empty: nothing came for a while, or it is time to stop."""
-        if not self._queue:
-            with self._wanted:
-                self._idle = not self._queue
+        with self._wanted:
+            if not self._queue:
+                self._idle = True
                 self._wanted.notify_all()
-                if self._idle and not self._stopping:
+                # What `take` added before it could see that we are idle is here now.
+                if not (self._queue or self._stopping):
                     self._wanted.wait(LOOK_EVERY_S)
                 self._idle = False
+            if 0 < len(self._queue) < BATCH_EVENTS:
+                self._wanted.wait_for(lambda: self._stopping or self._hurried, self._gather_s)
         return [self._queue.popleft() for _ in range(min(len(self._queue), BATCH_EVENTS))]
 
 

@@ -170,6 +170,22 @@ def test_the_writer_brings_everything_and_counts_what_does_not_fit(tmp_path: Pat
     assert full.lost == 1
 
 
+def test_events_are_written_together_and_at_once_for_who_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = opened(tmp_path, DiskLimits(floor_bytes=0))
+    batches: list[int] = []
+    append = disk.append
+    monkeypatch.setattr(disk, "append", lambda some: (batches.append(len(some)), append(some)))
+    writer = EventWriter(disk, gather_s=3600.0)
+    writer.start()
+    for number in range(3):
+        writer.take(number, TracingStateChanged(enabled=True))
+    assert writer.flush(60.0)
+    assert batches == [3]
+    writer.stop(60.0)
+
+
 def test_health_names_the_real_reason_why_it_only_counts(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     blocked = opened(tmp_path / "file" / "log")
