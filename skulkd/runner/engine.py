@@ -307,10 +307,11 @@ class Engine:
             return
         total = len(request.prompt)
         self._phases.prompt_progress(request, item.done)
-        if self._speaker is not None:
-            done = total if item.ready else item.done
-            self._send(PrefillProgress(task_id=request.task_id, processed=done, total=total))
+        if self._speaker is not None and not item.ready:
+            self._send(PrefillProgress(task_id=request.task_id, processed=item.done, total=total))
         if item.ready:
+            if self._speaker is not None:
+                self._speaker.prompt_read(request)
             self._common.prompt_read()
             self._prompt_computed(request, item.uid)
             self._phases.waiting_for_first_token(request)

@@ -5,6 +5,7 @@ that a rank with nothing to do sleeps in one place.
 """
 
 import queue
+import select
 import threading
 from collections.abc import Callable
 
@@ -27,6 +28,8 @@ class Inbox:
         on_broken: Callable[[str], None],
     ) -> None:
         self._reader = FrameReader(fd)
+        self._unread = select.poll()
+        self._unread.register(fd, select.POLLIN)
         self._on_ack = on_ack
         self._on_end = on_end
         self._on_broken = on_broken
@@ -41,11 +44,16 @@ class Inbox:
         return self._messages.get()
 
     def wait_briefly(self, seconds: float) -> Message | None:
-        """The next message, if it comes soon."""
-        try:
-            return self._messages.get(timeout=seconds)
-        except queue.Empty:
-            return None
+        """The next message, if it comes soon.
+
+        What lies in the pipe has come: on a busy machine the reading thread gets its turn late.
+        """
+        while True:
+            try:
+                return self._messages.get(timeout=seconds)
+            except queue.Empty:
+                if not self._unread.poll(0):
+                    return None
 
     def order(self, content: bytes) -> None:
         """Queue an order of rank 0, which came another way."""

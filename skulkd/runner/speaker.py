@@ -12,7 +12,7 @@ import mlx.core as mx
 
 from skulkd.runner.answers import AnswerWriter
 from skulkd.runner.phases import PhaseRecorder
-from skulkd.runner.protocol import FromRunner, Output
+from skulkd.runner.protocol import FromRunner, Output, PrefillProgress
 from skulkd.runner.request import Choice, Request
 from skulkd.runner.rows import Drawn
 from skulkd.runner.usage import stats_of, usage_of
@@ -27,7 +27,12 @@ class Speaker:
         self._writer = AnswerWriter(tokenizer, recorder)
         self._send = send
         self._unsaid: dict[int, Request] = {}
+        self._read: set[int] = set()
         self._said_at = 0.0
+
+    def prompt_read(self, request: Request) -> None:
+        """Said with the first token, which is only a step away: who waits is woken once."""
+        self._read.add(id(request))
 
     def write(self, request: Request, choice: Choice, drawn: Drawn) -> None:
         """Add a token to an answer; it is said with the next `flush`."""
@@ -41,6 +46,7 @@ class Speaker:
             return
         self._said_at = now
         for request in self._unsaid.values():
+            self._say_prompt_read(request)
             items = [item for one in request.choices if (item := self._writer.item(one))]
             if items:
                 self._send(Output(task_id=request.task_id, items=items))
@@ -49,6 +55,7 @@ class Speaker:
     def conclude(self, request: Request) -> None:
         """Say the rest of an answer that is complete."""
         self._unsaid.pop(id(request), None)
+        self._say_prompt_read(request)
         self._send(
             Output(
                 task_id=request.task_id,
@@ -61,3 +68,10 @@ class Speaker:
     def forget(self, request: Request) -> None:
         """Nobody listens to this answer any more."""
         self._unsaid.pop(id(request), None)
+        self._read.discard(id(request))
+
+    def _say_prompt_read(self, request: Request) -> None:
+        if id(request) in self._read:
+            self._read.remove(id(request))
+            total = len(request.prompt)
+            self._send(PrefillProgress(task_id=request.task_id, processed=total, total=total))
