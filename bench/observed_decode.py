@@ -134,6 +134,8 @@ def measure(
                 took = bench.decode(turn, tokens, clients)
                 if turn:  # the first round warms up
                     taken[bench.way].append(took)
+        for bench in benches:
+            bench.engine.close()
         reader.stdin.close()
     return taken
 

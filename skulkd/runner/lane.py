@@ -4,32 +4,18 @@ A pipeline runs several lanes in turns, so that every stage has work while other
 rank alone needs only one. Every rank of a group keeps the same rows in the same lanes.
 """
 
-import copy
-from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import mlx.core as mx
 
-from skulkd.runner.caches import joined, merged, shortened, split_off
+from skulkd.runner.caches import joined, split_off
+from skulkd.runner.helpers import Helpers
+from skulkd.runner.reading import Kept, Reading, Wait, filtered, wait_for
 from skulkd.runner.rows import Drawn, Row, likely
 from skulkd.runner.seats import Next, Seat
 
-# Above this many tokens a step's scratch memory is given back at once.
-_LARGE_STEP = 512
-Wait = Callable[[str, Any], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """The caches of a sequence and the tokens they hold."""
-
-    caches: list[Any]
-    tokens: list[int]
-
-    def copy(self) -> list[Any]:
-        """Caches for one more sequence; what is computed stays shared."""
-        return shortened(self.caches, len(self.tokens)) or copy.deepcopy(self.caches)
+NO_HELPERS = Helpers(0)
 
 
 class Progress(NamedTuple):
@@ -40,19 +26,15 @@ class Progress(NamedTuple):
     ready: bool
 
 
-def wait_for(_: str, array: Any) -> None:
-    mx.eval(array)
-
-
 class Lane:
-    """`wait` waits for an array; the name says what for."""
+    """`wait` waits for an array; the name says what for. `helpers` read prompts, too."""
 
-    def __init__(self, seat: Seat, wait: Wait = wait_for) -> None:
+    def __init__(self, seat: Seat, wait: Wait = wait_for, helpers: Helpers = NO_HELPERS) -> None:
         self._seat = seat
         self._wait = wait
         self._waiting: list[tuple[Row, list[Any]]] = []
-        self._reading: list[Row] = []
-        self._reading_caches: list[Any] = []
+        self._helpers = helpers
+        self._readings: list[Reading] = []
         self._rows: list[Row] = []
         self._caches: list[Any] = []
         self._next = Next(mx.zeros((0,), mx.uint32), None)
@@ -65,7 +47,11 @@ class Lane:
         return [row.uid for row in (*self._rows, *self._reading, *waiting)]
 
     def __len__(self) -> int:
-        return len(self._rows) + len(self._reading) + len(self._waiting)
+        return len(self._rows) + self.prompts
+
+    @property
+    def _reading(self) -> list[Row]:
+        return [row for reading in self._readings for row in reading.rows]
 
     @property
     def prompts(self) -> int:
@@ -97,20 +83,21 @@ class Lane:
 
     def kept(self, uid: int) -> Kept:
         """What is computed of a row so far."""
-        for rows, caches in ((self._rows, self._caches), (self._reading, self._reading_caches)):
-            for at, row in enumerate(rows):
+        for at, row in enumerate(self._rows):
+            if row.uid == uid:
+                return Kept([cache.extract(at) for cache in self._caches], row.tokens[: row.inside])
+        for reading in self._readings:
+            for at, row in enumerate(reading.rows):
                 if row.uid == uid:
-                    return Kept([cache.extract(at) for cache in caches], row.tokens[: row.inside])
+                    return reading.kept(at)
         row, single = next(item for item in self._waiting if item[0].uid == uid)
         return Kept(single, row.tokens[: row.inside])
 
     def drop(self, uids: set[int]) -> None:
         """Let rows go, wherever they are."""
         self._waiting = [item for item in self._waiting if item[0].uid not in uids]
-        staying = [at for at, row in enumerate(self._reading) if row.uid not in uids]
-        if len(staying) < len(self._reading):
-            self._reading = [self._reading[at] for at in staying]
-            self._reading_caches = _filtered(self._reading_caches, staying)
+        for reading in self._readings:
+            reading.drop(uids)
         staying = [at for at, row in enumerate(self._rows) if row.uid not in uids]
         if len(staying) < len(self._rows):
             self._keep(staying)
@@ -146,7 +133,7 @@ class Lane:
         """
         rows, current = self._rows, self._next
         if self.owes:
-            return self._read(rows, current)
+            return self._read_tokens(rows, current)
         unread = [row for row in rows if not row.read]
         launched = any(row.left > 0 for row in rows)
         if launched:
@@ -157,7 +144,7 @@ class Lane:
         else:
             # All have what they may get: they only wait to be dropped.
             self._next = current._replace(waits=())
-        drawn = self._read(unread, current) if unread else []
+        drawn = self._read_tokens(unread, current) if unread else []
         if launched:
             for row in rows:
                 row.read = False
@@ -168,9 +155,9 @@ class Lane:
 
         Those have had a token in this turn, and one of them may have ended with it.
         """
-        return self._read(self._owed(), self._next)
+        return self._read_tokens(self._owed(), self._next)
 
-    def _read(self, wanted: list[Row], current: Next) -> list[Drawn]:
+    def _read_tokens(self, wanted: list[Row], current: Next) -> list[Drawn]:
         """Wait for a step's tokens and hand them out to the rows that want them."""
         for name, array in current.waits:
             self._wait(name, array)
@@ -189,66 +176,56 @@ class Lane:
             row.read = True
         return [item for item in drawn if item is not None]
 
-    def read_prompts(self, most: int, size: int) -> list[Progress]:
+    def read_prompts(self, most: int, size: int, cores: int = 1) -> list[Progress]:
         """Read up to `size` tokens of up to `most` prompts. Rows that are through decode next."""
-        self._start(most)
+        self._start(most, cores)
         ready = self._start_decoding()
-        if self._reading:
-            parts = [row.todo[: min(size, len(row.todo) - 1)] for row in self._reading]
-            self._compute(parts)
-            for row, part in zip(self._reading, parts, strict=True):
-                del row.todo[: len(part)]
-                row.tokens += part
-                row.inside += len(part)
+        if self._readings:
+            self._read(size)
             reading = [row for row in self._reading if len(row.todo) > 1]
             ready += self._start_decoding()
             return [_progress(row) for row in (*ready, *reading)]
         return [_progress(row) for row in ready]
 
+    def _read(self, size: int) -> None:
+        """Everybody at the same time; the helpers can only go on with what is computed."""
+        first, *others = self._readings
+        if others:
+            for reading in self._readings:
+                reading.settle()
+        self._helpers.run(
+            [
+                partial(first.read, size, self._wait),
+                *(partial(other.read, size, wait_for) for other in others),
+            ]
+        )
+
     def _start_decoding(self) -> list[Row]:
         """Move the rows whose prompts are read to the decoding ones."""
-        ready = [at for at, row in enumerate(self._reading) if len(row.todo) == 1]
-        if not ready:
-            return []
-        rest = [at for at, row in enumerate(self._reading) if len(row.todo) > 1]
-        rows = [self._reading[at] for at in ready]
-        if rest:
-            caches = split_off(self._reading_caches, rest, ready)
-        else:
-            caches, self._reading_caches = self._reading_caches, []
-        self._reading = [self._reading[at] for at in rest]
-        first = Next(mx.array([row.todo[0] for row in rows], mx.uint32), None)
-        self._next = _concatenated(self._next, first, len(self._rows))
-        self._caches = joined(self._caches, caches)
-        self._rows = [*self._rows, *rows]
-        return rows
+        started: list[Row] = []
+        for reading in self._readings:
+            rows, caches = reading.take_ready()
+            if rows:
+                first = Next(mx.array([row.todo[0] for row in rows], mx.uint32), None)
+                self._next = _concatenated(self._next, first, len(self._rows))
+                self._caches = joined(self._caches, caches)
+                self._rows = [*self._rows, *rows]
+                started += rows
+        self._readings = [reading for reading in self._readings if reading.rows]
+        return started
 
     # --- inside ---
 
-    def _start(self, most: int) -> None:
+    def _start(self, most: int, cores: int) -> None:
+        """Begin with the next prompts, spread over so many cores as evenly as they can be."""
         room = max(0, most - len(self._reading))
         starting, self._waiting = self._waiting[:room], self._waiting[room:]
-        if starting:
-            caches = merged([single for _, single in starting])
-            self._reading_caches = joined(self._reading_caches, caches)
-            self._reading += [row for row, _ in starting]
-
-    def _compute(self, parts: list[list[int]]) -> None:
-        longest = max(len(part) for part in parts)
-        padding = [longest - len(part) for part in parts]
-        padded = mx.array([part + [0] * pad for part, pad in zip(parts, padding, strict=True)])
-        if any(padding):
-            lengths = [len(part) for part in parts]
-            for cache in self._reading_caches:
-                cache.prepare(lengths=lengths, right_padding=padding)
-        for name, array in self._seat.prefill(padded, self._reading_caches):
-            self._wait(name, array)
-        if any(padding):
-            for cache in self._reading_caches:
-                cache.finalize()
-            mx.eval([cache.state for cache in self._reading_caches])
-        if longest * len(parts) > _LARGE_STEP:
-            mx.clear_cache()
+        shares = share_out([len(row.todo) for row, _ in starting], cores)
+        for _ in range(min(cores - len(self._readings), len(shares))):
+            self._readings.append(Reading(self._seat))
+        emptiest = sorted(self._readings, key=lambda reading: reading.unread)
+        for share, reading in zip(shares, emptiest, strict=False):
+            reading.add([starting[at] for at in share])
 
     def _settle(self) -> None:
         """Make sure that what the others sent for the next step is here."""
@@ -267,7 +244,7 @@ class Lane:
             # What was sent must be taken, or it would be read as part of the next message.
             self._settle()
         self._rows = [self._rows[at] for at in staying]
-        self._caches = _filtered(self._caches, staying)
+        self._caches = filtered(self._caches, staying)
         index = mx.array(staying, mx.int32)
         tokens, table = self._next.tokens, self._next.table
         self._next = Next(
@@ -277,12 +254,15 @@ class Lane:
         )
 
 
-def _filtered(caches: list[Any], staying: list[int]) -> list[Any]:
-    if not staying:
-        return []
-    for cache in caches:
-        cache.filter(staying)
-    return caches
+def share_out(sizes: list[int], shares: int) -> list[list[int]]:
+    """Which of the items each share gets, so that the largest share is small. None is empty."""
+    loads = [0] * min(shares, len(sizes))
+    parts: list[list[int]] = [[] for _ in loads]
+    for at in sorted(range(len(sizes)), key=lambda item: -sizes[item]):
+        least = loads.index(min(loads))
+        loads[least] += sizes[at]
+        parts[least].append(at)
+    return [sorted(part) for part in parts]
 
 
 def _concatenated(some: Next, more: Next, rows: int) -> Next:
