@@ -37,12 +37,13 @@ from skulkd.cluster.says import (
 )
 from skulkd.cluster.telemetry import Telemetry, dump_readings
 from skulkd.peers import Peer
-from skulkd.ticking import every
+from skulkd.ticking import Ticker
 from skulkd.wire.events import Event
 from skulkd.wire.ids import NodeId
 from skulkd.wire.state import State
 
 TICK_S = 0.1
+ALONE_TICK_S = 0.4
 GREET_AGAIN_S = 1.0
 
 log = logging.getLogger(__name__)
@@ -91,6 +92,7 @@ class Cluster:
         self.core = Core(me.node_id, me.name, rules, record=file.load() if file else None)
         self.peers = FabricPeers(me.node_id, self._others, self.fabric.send)
         self._alive: dict[NodeId, float] = {}
+        self._ticker = Ticker(self._tick, self._pause_s)
         """Nodes whose token lives, and when they are greeted again."""
         self.greetings: dict[NodeId, Greeting] = {}
         self._refused: set[NodeId] = set()
@@ -160,7 +162,12 @@ class Cluster:
     async def run(self) -> None:
         """Tick until cancelled."""
         self._loop = asyncio.get_running_loop()
-        await every(TICK_S, self._tick)
+        await self._ticker.run()
+
+    def _pause_s(self) -> float:
+        """Who leads nobody but itself has nothing that could be late."""
+        alone = not self._alive and self.core.ruling is not None
+        return ALONE_TICK_S if alone else TICK_S
 
     def _tick(self) -> None:
         now = time.monotonic()
@@ -188,6 +195,7 @@ class Cluster:
         self.gone.pop(node, None)
         if node not in self._alive:
             self._alive[node] = 0.0
+            self._ticker.hurry()
             self._greet(node)
 
     def vanished(self, node: NodeId) -> None:

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from skulkd.ticking import every
+from skulkd.ticking import Ticker, every
 
 
 async def test_work_is_repeated_and_its_error_is_raised_where_it_was_asked_for() -> None:
@@ -40,3 +40,27 @@ async def test_nothing_is_done_after_a_cancel() -> None:
     for _ in range(10):
         await asyncio.sleep(0)
     assert len(done) == before
+
+
+async def test_a_pause_can_be_cut_short_and_the_next_one_is_asked_for() -> None:
+    done: asyncio.Queue[int] = asyncio.Queue()
+    pauses: list[float] = []
+
+    def pause() -> float:
+        pauses.append(3600.0)
+        return pauses[-1]
+
+    ticker = Ticker(lambda: done.put_nowait(1), pause)
+    ticker.hurry()  # nothing runs yet
+    ticking = asyncio.create_task(ticker.run())
+    async with asyncio.timeout(60):
+        for _ in range(2):
+            await done.get()
+            ticker.hurry()
+            ticker.hurry()
+        await done.get()
+    assert done.empty()
+    assert len(pauses) == 3
+    ticking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await ticking
