@@ -92,8 +92,8 @@ class Cluster:
         self.core = Core(me.node_id, me.name, rules, record=file.load() if file else None)
         self.peers = FabricPeers(me.node_id, self._others, self.fabric.send)
         self._alive: dict[NodeId, float] = {}
-        self._ticker = Ticker(self._tick, self._pause_s)
         """Nodes whose token lives, and when they are greeted again."""
+        self._ticker = Ticker(self._tick, self._pause_s)
         self.greetings: dict[NodeId, Greeting] = {}
         self._refused: set[NodeId] = set()
         self.gone: dict[NodeId, Sequence[str]] = {}

@@ -133,11 +133,11 @@ class Batch:
         """One piece of every prompt of the lane."""
         started = time.perf_counter()
         self._steady = False
-        unread = self._lanes[lane].unread
-        cores = self._pacer.worth(unread[:rows])
-        progress = self._lanes[lane].read_prompts(rows, size, cores)
+        here = self._lanes[lane]
+        unread = here.unread
+        progress = here.read_prompts(rows, size, self._pacer.worth(unread[:rows]))
         took_s = time.perf_counter() - started
-        self._pacer.observe(sum(unread) - sum(self._lanes[lane].unread), took_s, cores)
+        self._pacer.observe(sum(unread) - sum(here.unread), took_s, here.cores)
         return progress
 
 

@@ -52,7 +52,8 @@ class Inbox:
             try:
                 return self._messages.get(timeout=seconds)
             except queue.Empty:
-                if not self._unread.poll(0):
+                # Not for a pipe that has only ended: nobody would ever read that.
+                if not any(event & select.POLLIN for _, event in self._unread.poll(0)):
                     return None
 
     def order(self, content: bytes) -> None:

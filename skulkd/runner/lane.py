@@ -35,6 +35,8 @@ class Lane:
         self._waiting: list[tuple[Row, list[Any]]] = []
         self._helpers = helpers
         self._readings: list[Reading] = []
+        self.cores = 1
+        """How many read the last piece: who has begun on a core of its own stays there."""
         self._rows: list[Row] = []
         self._caches: list[Any] = []
         self._next = Next(mx.zeros((0,), mx.uint32), None)
@@ -190,6 +192,7 @@ class Lane:
     def _read(self, size: int) -> None:
         """Everybody at the same time; the helpers can only go on with what is computed."""
         first, *others = self._readings
+        self.cores = len(self._readings)
         if others:
             for reading in self._readings:
                 reading.settle()

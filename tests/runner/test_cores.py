@@ -103,6 +103,26 @@ def test_who_comes_later_is_read_on_a_free_core(loaded: LoadedModel) -> None:
     assert len(seat.readers) == 2
 
 
+def test_the_end_of_prompts_on_two_cores_is_counted_as_read_by_two(loaded: LoadedModel) -> None:
+    """Little is left, so that nobody would begin on two cores; these two go on there."""
+    counted: list[int] = []
+
+    class Listening(PrefillPacer):
+        def observe(self, tokens: int, seconds: float, cores: int = 1) -> None:
+            counted.append(cores)
+
+        def worth(self, unread: Any) -> int:
+            return 1 if counted else 2
+
+    batch = Batch(loaded.seat, lanes=1, pacer=Listening(cores=2))
+    for prompt in PROMPTS[3:]:
+        add(loaded, batch, prompt)
+    batch.read_prompts(0, 2, 8)
+    batch.read_prompts(0, 2, 8)
+    batch.close()
+    assert counted == [2, 2]
+
+
 def test_known_beginnings_are_gone_on_with_on_several_cores(loaded: LoadedModel) -> None:
     """What a batch keeps of its rows may not be computed yet, and belongs to the main thread."""
     expected: dict[int, list[list[int]]] = {}

@@ -37,6 +37,14 @@ def pipe() -> Iterator[tuple[int, int]]:
         os.close(end)
 
 
+def test_a_pipe_that_has_ended_brings_nothing_more() -> None:
+    read_fd, write_fd = os.pipe()
+    os.close(write_fd)
+    inbox = Inbox(read_fd, on_ack=lambda _: None, on_end=lambda: None, on_broken=lambda _: None)
+    assert inbox.wait_briefly(0.001) is None
+    os.close(read_fd)
+
+
 @pytest.mark.parametrize("in_the_pipe", [True, False])
 def test_what_lies_in_the_pipe_has_come(pipe: tuple[int, int], in_the_pipe: bool) -> None:
     inbox = Inbox(pipe[0], on_ack=lambda _: None, on_end=lambda: None, on_broken=lambda _: None)
