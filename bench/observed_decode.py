@@ -25,6 +25,7 @@ from skulkd.runner.memory import read_memory
 from skulkd.runner.outbox import Outbox
 from skulkd.runner.phases import PhaseRecorder, Span
 from skulkd.runner.protocol import GenerationOptions, RunnerOptions
+from skulkd.runner.spread import cores_here
 from skulkd.store.card_toml import card_from_toml
 from skulkd.wire.diagnostics import RunnerDiagnosticContext
 from skulkd.wire.ids import CommandId, InstanceId, ModelId, NodeId, RunnerId, TaskId
@@ -122,6 +123,7 @@ def measure(
         part=Part(SoloGroup(), 0, card.n_layers),
         trust_remote_code=False,
         on_layer=lambda _, __: None,
+        cores=cores_here(),
     )
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as reader:
         assert reader.stdin is not None
@@ -134,8 +136,6 @@ def measure(
                 took = bench.decode(turn, tokens, clients)
                 if turn:  # the first round warms up
                     taken[bench.way].append(took)
-        for bench in benches:
-            bench.engine.close()
         reader.stdin.close()
     return taken
 

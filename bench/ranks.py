@@ -172,8 +172,8 @@ def free_hosts(count: int) -> list[Host]:
 
 
 @contextmanager
-def ranks(directory: Path, count: int, environ: dict[str, str]) -> Iterator[Ranks]:
-    """A ready pipeline of this many runners."""
+def ranks(directory: Path, count: int, environ: dict[str, str], cores: int = 1) -> Iterator[Ranks]:
+    """A ready pipeline of this many runners, on so many cores each; 0: all of them."""
     card = card_from_toml((directory / "card.toml").read_text(), "card.toml")
     hosts = free_hosts(count) if count > 1 else None
     started = [Rank(environ) for _ in range(count)]
@@ -190,7 +190,7 @@ def ranks(directory: Path, count: int, environ: dict[str, str]) -> Iterator[Rank
                         model_card=card, n_layers=card.n_layers, device_rank=number,
                         world_size=count, start_layer=edges[0], end_layer=edges[1],
                     ),
-                    options=RunnerOptions(prefix_cache_bytes=0),
+                    options=RunnerOptions(prefix_cache_bytes=0, cores=cores),
                     group=hosts,
                 )
             )  # fmt: skip

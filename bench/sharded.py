@@ -1,5 +1,7 @@
 """A pipeline of two ranks, against a bare script with the same split and against one rank.
 
+A rank computes on one core here, as if each had a machine to itself.
+
 Same model directory, prompts and BLAS everywhere, one machine. Contestants take turns and the
 median counts, because a busy minute then hits all of them alike.
 """
@@ -54,10 +56,12 @@ def _measure(
     pair_rates: list[float] = []
     one_totals: list[float] = []
     pair_totals: list[float] = []
+    wide_totals: list[float] = []
     same = True
     with ExitStack() as stack:
         one = stack.enter_context(ranks(directory, 1, environ))
         pair = stack.enter_context(ranks(directory, 2, environ))
+        wide = stack.enter_context(ranks(directory, 1, environ, cores=0))
         for turn in range(rounds):
             # The bare script's ranks spin while they wait, so it only lives for its turn.
             with bare(directory, environ) as ask:
@@ -67,8 +71,10 @@ def _measure(
             texts = [prompt(turn * REQUESTS + number) for number in range(REQUESTS)]
             alone, alone_s = one.ask(texts, max_tokens)
             together, together_s = pair.ask(texts, max_tokens)
+            spread, spread_s = wide.ask(texts, max_tokens)
             one_totals.append(sum(run.tokens for run in alone) / alone_s)
             pair_totals.append(sum(run.tokens for run in together) / together_s)
+            wide_totals.append(sum(run.tokens for run in spread) / spread_s)
             same = same and [r.text for r in alone] == [r.text for r in together]
     mine, theirs = statistics.median(pair_rates), statistics.median(bare_rates)
     both, single = statistics.median(pair_totals), statistics.median(one_totals)
@@ -80,7 +86,8 @@ def _measure(
         ),
         Figure(
             f"{name}, {REQUESTS} requests: 2 ranks / 1 rank", both / single, 1.3, "more",
-            detail=f"{both:.1f} against {single:.1f} tokens/s with prompts, median of {rounds}",
+            detail=f"{both:.1f} against {single:.1f} tokens/s with prompts, median of {rounds}; "
+            f"one rank on all cores {statistics.median(wide_totals):.1f}",
         ),
         Figure(f"{name}: 2 ranks say greedily what 1 rank says", float(same), 1.0, "more", ""),
     ]  # fmt: skip

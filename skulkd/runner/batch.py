@@ -4,11 +4,9 @@ What it does depends only on what it was told, so every rank of a group that is 
 has the same rows in the same places.
 """
 
-import logging
 import time
 from typing import Any
 
-from skulkd.runner.helpers import Helpers
 from skulkd.runner.lane import Lane, Progress
 from skulkd.runner.pacing import PrefillPacer
 from skulkd.runner.reading import Kept, Wait, wait_for
@@ -16,15 +14,12 @@ from skulkd.runner.rows import Drawn, Row
 from skulkd.runner.sampling import Processor, Sampler
 from skulkd.runner.seats import Seat
 
-_log = logging.getLogger("skulkd.runner")
-
 
 class Batch:
     def __init__(
         self, seat: Seat, *, lanes: int, pacer: PrefillPacer, wait: Wait = wait_for
     ) -> None:
-        self._helpers = Helpers(pacer.cores - 1)
-        self._lanes = [Lane(seat, wait, self._helpers) for _ in range(lanes)]
+        self._lanes = [Lane(seat, wait) for _ in range(lanes)]
         self._pacer = pacer
         self._numbers = 0
         self._last_turn = -1
@@ -57,10 +52,6 @@ class Batch:
         for lane in self._lanes:
             if not uids.isdisjoint(lane.uids):
                 lane.drop(uids)
-
-    def close(self) -> None:
-        """No more prompts will be read."""
-        self._helpers.close()
 
     def kept(self, uid: int) -> Kept:
         """What is computed of a row so far."""
@@ -117,47 +108,15 @@ class Batch:
             drawn += here.first_tokens()
         return drawn
 
-    @property
-    def cores(self) -> int:
-        """How many can read prompts at a time."""
-        return self._pacer.cores
-
-    def stay_on_one_core(self) -> None:
-        self._pacer.cores = 1
-
-    def spread(self, prompts: int) -> None:
-        """Read that many prompts whole, each on a core of its own."""
-        self._lanes[0].read_prompts(prompts, 1 << 20, prompts)
-
     def read_prompts(self, lane: int, rows: int, size: int) -> list[Progress]:
         """One piece of every prompt of the lane."""
         started = time.perf_counter()
         self._steady = False
         here = self._lanes[lane]
-        unread = here.unread
-        progress = here.read_prompts(rows, size, self._pacer.worth(unread[:rows]))
-        took_s = time.perf_counter() - started
-        self._pacer.observe(sum(unread) - sum(here.unread), took_s, here.cores)
+        before = sum(here.unread)
+        progress = here.read_prompts(rows, size)
+        self._pacer.observe(before - sum(here.unread), time.perf_counter() - started)
         return progress
-
-
-def rehearse(batch: Batch, uids: set[int]) -> bool:
-    """Read these prompts on several cores and give each a token, then drop them.
-
-    False, and never again, when this model cannot: one that keeps arrays between calls may keep
-    some that only the thread that made them can compute.
-    """
-    try:
-        batch.spread(len(uids))
-        while not batch.decode(0):
-            continue
-    except RuntimeError as error:
-        _log.warning("prompts are read on one core only, because of: %s", error)
-        batch.stay_on_one_core()
-        return False
-    finally:
-        batch.drop(uids)
-    return True
 
 
 def run_alone(batch: Batch, uid: int, tokens: int) -> None:

@@ -11,11 +11,10 @@ from typing import Any
 
 import mlx.core as mx
 
-from skulkd.runner.batch import Batch, rehearse, run_alone
+from skulkd.runner.batch import Batch, run_alone
 from skulkd.runner.caches import fresh_caches, shortened
 from skulkd.runner.faults import Faults
 from skulkd.runner.group import Group
-from skulkd.runner.helpers import cores_to_read_with
 from skulkd.runner.lane import Progress
 from skulkd.runner.load import LoadedModel
 from skulkd.runner.orders import Admission, Ended, Order
@@ -41,7 +40,6 @@ from skulkd.wire.tasks import TextGeneration
 
 _WARMUP_PROMPT = "hello " * 32
 _WARMUP_PROMPT_TOKENS = 32
-_REHEARSED_TOKENS = 8
 WARMUP_TOKENS = 2
 Work = tuple[TextGeneration, GenerationOptions]
 
@@ -79,7 +77,7 @@ class Engine:
         self._batch = Batch(
             loaded.seat,
             lanes=group.size if group.sharding == "pipeline" else 1,
-            pacer=PrefillPacer(options.prefill_step, 1 if group.size > 1 else cores_to_read_with()),
+            pacer=PrefillPacer(options.prefill_step),
             wait=self._common.wait,
         )
         self._work: dict[TaskId, Work] = {}
@@ -100,22 +98,18 @@ class Engine:
 
     def warm_up(self) -> int:
         """A first short generation, so that no client pays for first times. Its token count."""
-        with self._common.computing():
-            run_alone(self._batch, self._add_warmup(_WARMUP_PROMPT_TOKENS), WARMUP_TOKENS)
-            if self._batch.cores > 1:
-                rehearse(self._batch, {self._add_warmup(_REHEARSED_TOKENS) for _ in range(2)})
-        return WARMUP_TOKENS
-
-    def _add_warmup(self, tokens: int) -> int:
         prompt = [int(token) for token in self._loaded.tokenizer.encode(_WARMUP_PROMPT)]
-        return self._batch.add(
-            prompt[:tokens],
+        uid = self._batch.add(
+            prompt[:_WARMUP_PROMPT_TOKENS],
             known=0,
             caches=fresh_caches(self._loaded.model),
             max_tokens=WARMUP_TOKENS,
             sampler=greedy,
             processors=[],
         )
+        with self._common.computing():
+            run_alone(self._batch, uid, WARMUP_TOKENS)
+        return WARMUP_TOKENS
 
     def accept(self, task: TextGeneration, extra: GenerationOptions) -> None:
         """Note a task. What it asks for is looked at when rank 0 knows of it."""
@@ -156,7 +150,6 @@ class Engine:
         """Let go of everything; open requests get no more output."""
         self._phases.forget()
         self._batch.drop(set(self._rows))
-        self._batch.close()
         self._rows.clear()
         self._requests.clear()
         self._work.clear()

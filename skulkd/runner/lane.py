@@ -4,18 +4,14 @@ A pipeline runs several lanes in turns, so that every stage has work while other
 rank alone needs only one. Every rank of a group keeps the same rows in the same lanes.
 """
 
-from functools import partial
 from typing import Any, NamedTuple
 
 import mlx.core as mx
 
 from skulkd.runner.caches import joined, split_off
-from skulkd.runner.helpers import Helpers
 from skulkd.runner.reading import Kept, Reading, Wait, filtered, wait_for
 from skulkd.runner.rows import Drawn, Row, likely
 from skulkd.runner.seats import Next, Seat
-
-NO_HELPERS = Helpers(0)
 
 
 class Progress(NamedTuple):
@@ -27,16 +23,13 @@ class Progress(NamedTuple):
 
 
 class Lane:
-    """`wait` waits for an array; the name says what for. `helpers` read prompts, too."""
+    """`wait` waits for an array; the name says what for."""
 
-    def __init__(self, seat: Seat, wait: Wait = wait_for, helpers: Helpers = NO_HELPERS) -> None:
+    def __init__(self, seat: Seat, wait: Wait = wait_for) -> None:
         self._seat = seat
         self._wait = wait
         self._waiting: list[tuple[Row, list[Any]]] = []
-        self._helpers = helpers
-        self._readings: list[Reading] = []
-        self.cores = 1
-        """How many read the last piece: who has begun on a core of its own stays there."""
+        self._reading = Reading(seat)
         self._rows: list[Row] = []
         self._caches: list[Any] = []
         self._next = Next(mx.zeros((0,), mx.uint32), None)
@@ -46,24 +39,21 @@ class Lane:
     @property
     def uids(self) -> list[int]:
         waiting = [row for row, _ in self._waiting]
-        return [row.uid for row in (*self._rows, *self._reading, *waiting)]
+        return [row.uid for row in (*self._rows, *self._reading.rows, *waiting)]
 
     def __len__(self) -> int:
         return len(self._rows) + self.prompts
 
     @property
-    def _reading(self) -> list[Row]:
-        return [row for reading in self._readings for row in reading.rows]
-
-    @property
     def prompts(self) -> int:
         """Rows whose prompt is not read yet."""
-        return len(self._reading) + len(self._waiting)
+        return len(self._reading.rows) + len(self._waiting)
 
     @property
     def unread(self) -> list[int]:
         """How many tokens are still to be read, of every prompt."""
-        return [len(row.todo) for row in (*self._reading, *(row for row, _ in self._waiting))]
+        waiting = [row for row, _ in self._waiting]
+        return [len(row.todo) for row in (*self._reading.rows, *waiting)]
 
     @property
     def owes(self) -> bool:
@@ -88,18 +78,16 @@ class Lane:
         for at, row in enumerate(self._rows):
             if row.uid == uid:
                 return Kept([cache.extract(at) for cache in self._caches], row.tokens[: row.inside])
-        for reading in self._readings:
-            for at, row in enumerate(reading.rows):
-                if row.uid == uid:
-                    return reading.kept(at)
+        for at, row in enumerate(self._reading.rows):
+            if row.uid == uid:
+                return self._reading.kept(at)
         row, single = next(item for item in self._waiting if item[0].uid == uid)
         return Kept(single, row.tokens[: row.inside])
 
     def drop(self, uids: set[int]) -> None:
         """Let rows go, wherever they are."""
         self._waiting = [item for item in self._waiting if item[0].uid not in uids]
-        for reading in self._readings:
-            reading.drop(uids)
+        self._reading.drop(uids)
         staying = [at for at, row in enumerate(self._rows) if row.uid not in uids]
         if len(staying) < len(self._rows):
             self._keep(staying)
@@ -178,57 +166,29 @@ class Lane:
             row.read = True
         return [item for item in drawn if item is not None]
 
-    def read_prompts(self, most: int, size: int, cores: int = 1) -> list[Progress]:
+    def read_prompts(self, most: int, size: int) -> list[Progress]:
         """Read up to `size` tokens of up to `most` prompts. Rows that are through decode next."""
-        self._start(most, cores)
+        room = max(0, most - len(self._reading.rows))
+        starting, self._waiting = self._waiting[:room], self._waiting[room:]
+        if starting:
+            self._reading.add(starting)
         ready = self._start_decoding()
-        if self._readings:
-            self._read(size)
-            reading = [row for row in self._reading if len(row.todo) > 1]
+        if self._reading.rows:
+            self._reading.read(size, self._wait)
             ready += self._start_decoding()
-            return [_progress(row) for row in (*ready, *reading)]
-        return [_progress(row) for row in ready]
-
-    def _read(self, size: int) -> None:
-        """Everybody at the same time; the helpers can only go on with what is computed."""
-        first, *others = self._readings
-        self.cores = len(self._readings)
-        if others:
-            for reading in self._readings:
-                reading.settle()
-        self._helpers.run(
-            [
-                partial(first.read, size, self._wait),
-                *(partial(other.read, size, wait_for) for other in others),
-            ]
-        )
+        return [_progress(row) for row in (*ready, *self._reading.rows)]
 
     def _start_decoding(self) -> list[Row]:
         """Move the rows whose prompts are read to the decoding ones."""
-        started: list[Row] = []
-        for reading in self._readings:
-            rows, caches = reading.take_ready()
-            if rows:
-                first = Next(mx.array([row.todo[0] for row in rows], mx.uint32), None)
-                self._next = _concatenated(self._next, first, len(self._rows))
-                self._caches = joined(self._caches, caches)
-                self._rows = [*self._rows, *rows]
-                started += rows
-        self._readings = [reading for reading in self._readings if reading.rows]
-        return started
+        rows, caches = self._reading.take_ready()
+        if rows:
+            first = Next(mx.array([row.todo[0] for row in rows], mx.uint32), None)
+            self._next = _concatenated(self._next, first, len(self._rows))
+            self._caches = joined(self._caches, caches)
+            self._rows = [*self._rows, *rows]
+        return rows
 
     # --- inside ---
-
-    def _start(self, most: int, cores: int) -> None:
-        """Begin with the next prompts, spread over so many cores as evenly as they can be."""
-        room = max(0, most - len(self._reading))
-        starting, self._waiting = self._waiting[:room], self._waiting[room:]
-        shares = share_out([len(row.todo) for row, _ in starting], cores)
-        for _ in range(min(cores - len(self._readings), len(shares))):
-            self._readings.append(Reading(self._seat))
-        emptiest = sorted(self._readings, key=lambda reading: reading.unread)
-        for share, reading in zip(shares, emptiest, strict=False):
-            reading.add([starting[at] for at in share])
 
     def _settle(self) -> None:
         """Make sure that what the others sent for the next step is here."""
@@ -255,17 +215,6 @@ class Lane:
             table[index] if table is not None and staying else None,
             self._next.waits,
         )
-
-
-def share_out(sizes: list[int], shares: int) -> list[list[int]]:
-    """Which of the items each share gets, so that the largest share is small. None is empty."""
-    loads = [0] * min(shares, len(sizes))
-    parts: list[list[int]] = [[] for _ in loads]
-    for at in sorted(range(len(sizes)), key=lambda item: -sizes[item]):
-        least = loads.index(min(loads))
-        loads[least] += sizes[at]
-        parts[least].append(at)
-    return [sorted(part) for part in parts]
 
 
 def _concatenated(some: Next, more: Next, rows: int) -> Next:

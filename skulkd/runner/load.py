@@ -18,6 +18,7 @@ from skulkd.runner.pipeline import PipelinedModel
 from skulkd.runner.reasoning import THINK_END, THINK_START
 from skulkd.runner.seats import Alone, Seat, Slice, Stage
 from skulkd.runner.shortcuts import pin_parts
+from skulkd.runner.spread import spread
 from skulkd.runner.tensor import cut_into_slices
 from skulkd.runner.tools.calls import ToolFormat
 from skulkd.runner.tools.choose import choose_format
@@ -64,6 +65,7 @@ class LoadedModel:
     thinking: ThinkMarkers | None
     tool_format: ToolFormat
     seat: Seat
+    cores: int
 
 
 def load(
@@ -73,8 +75,12 @@ def load(
     part: Part,
     trust_remote_code: bool,
     on_layer: Callable[[int, int], None],
+    cores: int = 1,
 ) -> LoadedModel:
-    """`on_layer` is told how many layers of how many are in memory. Raises BadModel."""
+    """`on_layer` is told how many layers of how many are in memory. Raises BadModel.
+
+    One of several ranks computes on one core: it spins on another one while it waits for the rest.
+    """
     check_model_directory(directory)
     _check_weights(directory)
     try:
@@ -88,6 +94,7 @@ def load(
         raise BadModel(f"model type {config['model_type']} cannot decode requests together")
     model, seat = _cut(model, config, part)
     _materialise(model, directory, on_layer)
+    cores = spread(model, cores) if part.group.size == 1 else 1
     pin_parts(model.layers if isinstance(model, PipelinedModel) else [model])
     tokenizer = _load_tokenizer(directory, config, trust_remote_code=trust_remote_code)
     text_config = {**config, **(config.get("text_config") or {})}
@@ -106,6 +113,7 @@ def load(
             parse=tokenizer.tool_parser,
         ),
         seat=seat,
+        cores=cores,
     )
 
 

@@ -8,8 +8,6 @@ BURST_S = 2.0
 SMALLEST = 16
 LARGEST = 2048
 _MOST_ROWS = 8
-# To spread prompts over cores and to join what they made takes some milliseconds for each.
-CORE_S = 0.05
 # Steps that were slowed down by somebody else say little: the best one seen counts, and fades.
 _FADING = 0.98
 
@@ -17,17 +15,16 @@ _FADING = 0.98
 class PrefillPacer:
     """Follows measured speed: on a slow machine steps are small, on a fast one they are large.
 
-    With a fixed step it never changes, as a group of ranks needs. `cores` can read at a time.
+    With a fixed step it never changes, as a group of ranks needs.
     """
 
-    def __init__(self, fixed: int | None = None, cores: int = 1) -> None:
-        self.cores = cores
+    def __init__(self, fixed: int | None = None) -> None:
         self._fixed = fixed
         self._rate: float | None = None
         self._token_s: float | None = None
         self._decode_s: float | None = None
 
-    def observe(self, tokens: int, seconds: float, cores: int = 1) -> None:
+    def observe(self, tokens: int, seconds: float) -> None:
         """A step took `tokens`, all rows together, in `seconds`. Small steps tell nothing."""
         if tokens < SMALLEST // 2 or seconds <= 0:
             return
@@ -36,7 +33,7 @@ class PrefillPacer:
         self._rate = rate if self._rate is None else min(rate, 0.5 * (self._rate + rate))
         # What a step costs however little it does is what decoding costs.
         alone_s = max(seconds - (self._decode_s or 0.0), 0.1 * seconds)
-        self._token_s = _least(self._token_s, alone_s * cores / tokens)
+        self._token_s = _least(self._token_s, alone_s / tokens)
 
     def decoded(self, seconds: float) -> None:
         """A decoding step took this long."""
@@ -54,13 +51,8 @@ class PrefillPacer:
         if unread and self._token_s is not None and self._decode_s is not None:
             each = min(sum(unread) / len(unread), LARGEST)
             if each * self._token_s > 2 * self._decode_s:
-                return self.cores
+                return 1
         return max(1, min(_MOST_ROWS, int(self._rate * BURST_S / SMALLEST)))
-
-    def worth(self, unread: Sequence[int]) -> int:
-        """Cores to read these prompts with: as many as have enough to do."""
-        expected_s = sum(unread) * (self._token_s or 0.0)
-        return max(1, min(self.cores, len(unread), int(expected_s / CORE_S)))
 
     def step(self, rows: int) -> int:
         """Tokens per row for the next step, a power of two unless fixed."""

@@ -44,6 +44,9 @@ class RunnerOptions(CamelModel):
         default=None, description="Prompt and answer; null: what the model's config allows."
     )
     default_max_tokens: PositiveInt = Field(default=4096, description="When a request has none.")
+    cores: NonNegativeInt = Field(
+        default=0, description="To compute with when there is no accelerator; 0: all there are."
+    )
     trust_remote_code: bool = Field(
         default=False, description="Whether Python files in the model directory may run."
     )

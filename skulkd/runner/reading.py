@@ -38,11 +38,6 @@ class Reading:
         self.rows: list[Row] = []
         self._caches: list[Any] = []
 
-    @property
-    def unread(self) -> int:
-        """Tokens still to be read, of all rows."""
-        return sum(len(row.todo) for row in self.rows)
-
     def add(self, starting: list[tuple[Row, list[Any]]]) -> None:
         """More rows, with their caches."""
         self._caches = joined(self._caches, merged([single for _, single in starting]))
@@ -72,10 +67,6 @@ class Reading:
             caches, self._caches = self._caches, []
         self.rows = [self.rows[at] for at in rest]
         return rows, caches
-
-    def settle(self) -> None:
-        """Compute what is here, so that another thread can go on with it."""
-        mx.eval([cache.state for cache in self._caches if not cache.empty()])
 
     def read(self, size: int, wait: Wait) -> None:
         """Read up to `size` tokens of every prompt, all but the last one."""

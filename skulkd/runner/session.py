@@ -40,6 +40,7 @@ from skulkd.runner.pulse import Heart
 from skulkd.runner.refusals import BadRequest, ContextLengthExceeded
 from skulkd.runner.rendezvous import GroupUnreachable
 from skulkd.runner.reports import Reports, owner_of
+from skulkd.runner.spread import cores_here
 from skulkd.runner.warmup import warm_up
 from skulkd.wire import runners
 from skulkd.wire.ids import TaskId
@@ -231,9 +232,15 @@ class Session:
                 part=Part(self._group, shard.start_layer, shard.end_layer),
                 trust_remote_code=self._options.trust_remote_code,
                 on_layer=on_layer,
+                cores=cores_here(self._options.cores),
             )
         self._recorder.point(
-            "load_model", "loaded", "builder_complete", owner=Owner(task.task_id), memory=True
+            "load_model",
+            "loaded",
+            "builder_complete",
+            owner=Owner(task.task_id),
+            memory=True,
+            cores=self._loaded.cores,
         )
         self._reports.complete(task, runners.RunnerLoaded())
 

@@ -295,6 +295,12 @@ class RuntimeSection(ConfigSection):
         default="auto",
         description="Fast BLAS for runners on a Linux CPU: auto, off, or a library's path",
     )
+    cores: int = Field(
+        default=0,
+        ge=0,
+        le=1024,
+        description="Cores that a runner computes with on a CPU; 0 = all it may use, 8 at most",
+    )
     max_concurrent_requests: int = Field(
         default=8, ge=1, le=1024, description="Requests that one instance decodes together"
     )

@@ -14,6 +14,7 @@ def worker_options(runtime: RuntimeSection) -> WorkerOptions:
         max_concurrent=runtime.max_concurrent_requests,
         prefix_cache_bytes=runtime.prefix_cache_mib * _MIB,
         default_max_tokens=runtime.max_output_tokens,
+        cores=runtime.cores,
         warmup_deadline_s=runtime.warmup_deadline_seconds,
         connect_deadline_s=runtime.group_connect_deadline_seconds,
     )

@@ -255,6 +255,7 @@ def test_defaults_are_those_of_the_contract() -> None:
         "model_store.node_overrides.<node>.staging.staging_keep_recent_gb": None,
         "inference.kv_cache_backend": "default",
         "runtime.blas": "auto",
+        "runtime.cores": 0,
         "runtime.max_concurrent_requests": 8,
         "runtime.queue": 32,
         "runtime.max_output_tokens": 4096,

@@ -1,0 +1,228 @@
+"""Large matrices of a loaded model, computed on several cores.
+
+On a CPU an MLX stream is one thread, so one stream leaves the other cores idle. Large matrices are
+cut by outputs: every part is computed on a stream of its own and the results are joined. Each
+output is the same sum as before, and the parts are views, so neither answers nor memory change.
+"""
+
+# MLX leaves its modules untyped.
+# mypy: allow-untyped-calls
+
+import copy
+import math
+import os
+import time
+from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import mlx.core as mx
+from mlx.nn.layers.base import Module
+from mlx.nn.layers.embedding import Embedding
+from mlx.nn.layers.linear import Linear
+from mlx.nn.layers.quantized import QuantizedEmbedding, QuantizedLinear
+
+_MOST_CORES = 8
+# A core must have this much to do: to wake its thread and to wait for it takes about a tenth of a
+# millisecond.
+PART_S = 0.000_12
+# A cut that pays only for more rows than any step has is not made.
+_MOST_ROWS = 1 << 14
+# Matrix libraries work in blocks of outputs; a cut inside of one may round differently.
+_BLOCK = 32
+_SAMPLE_WEIGHTS = 1 << 18
+_SAMPLE_ROWS = 8
+_SAMPLES = 4
+Compute = Callable[[Any, mx.array], mx.array]
+
+
+def cores_here(most: int = 0) -> int:
+    """Streams that may compute at the same time: an accelerator takes whatever it gets in one.
+
+    All cores that this process may use, but `most` when that is given.
+    """
+    if mx.default_device() != mx.cpu:
+        return 1
+    allowed = getattr(os, "sched_getaffinity", None)
+    count = (os.cpu_count() or 1) if allowed is None else len(allowed(0))
+    return min(count, most or _MOST_CORES)
+
+
+def spread(model: Module, cores: int, part_s: float = PART_S) -> int:
+    """Let large matrices use so many cores where that pays. Returns how many are used at most.
+
+    For models that are in memory and do not change any more: other weights would not be seen.
+    """
+    streams = [mx.new_stream(mx.cpu) for _ in range(cores - 1)]
+    paces: dict[tuple[object, ...], Pace] = {}
+    used = 1
+    for module in model.modules() if streams else []:
+        kind = _KINDS.get(type(module))
+        if kind is None:
+            continue
+        alike = _speed_class(module)
+        if alike not in paces:
+            paces[alike] = _measured(module, kind.plain)
+        cuts = _cuts(module, kind.plain, paces[alike], part_s, streams)
+        if cuts:
+            vars(module)["cuts"] = cuts
+            module.__class__ = kind
+            used = max(used, *(len(cut.parts) + 1 for cut in cuts))
+    return used
+
+
+class Pace(NamedTuple):
+    """Seconds that one weight takes: once in a step, and for every row of it."""
+
+    once_s: float
+    row_s: float
+
+    @classmethod
+    def of(cls, weights: int, one_s: float, many_s: float, many: int) -> "Pace":
+        """From what `weights` took with one row and with `many`."""
+        row_s = max(many_s - one_s, 0.0) / (many - 1) / weights
+        return cls(max(one_s / weights - row_s, 0.0), row_s)
+
+    def rows(self, weights: int, work_s: float) -> int | None:
+        """From how many rows on these weights take that long; None: never."""
+        missing_s = work_s / weights - self.once_s
+        if missing_s <= self.row_s:
+            return 1
+        return math.ceil(missing_s / self.row_s) if self.row_s else None
+
+
+class Cut(NamedTuple):
+    """A matrix in parts. `parts` are computed on their streams, `own` on the caller's."""
+
+    least: int
+    """Numbers that the input must have for this to pay."""
+    parts: list[tuple[mx.Stream, Callable[[mx.array], mx.array]]]
+    own: Callable[[mx.array], mx.array]
+
+    def __call__(self, inputs: mx.array) -> mx.array:
+        outputs: list[mx.array] = []
+        for stream, part in self.parts:
+            with mx.stream(stream):
+                outputs.append(part(inputs))
+        return mx.concatenate([*outputs, self.own(inputs)], axis=-1)
+
+
+def _computed(module: Any, inputs: mx.array) -> mx.array:
+    size = inputs.size
+    for cut in module.cuts:
+        if size >= cut.least:
+            return cut(inputs)  # type: ignore[no-any-return]
+    return module.plain(inputs)  # type: ignore[no-any-return]
+
+
+class SpreadLinear(Linear):
+    plain = Linear.__call__
+
+    def __call__(self, x: mx.array) -> mx.array:
+        return _computed(self, x)
+
+
+class SpreadQuantizedLinear(QuantizedLinear):
+    plain = QuantizedLinear.__call__
+
+    def __call__(self, x: mx.array) -> mx.array:
+        return _computed(self, x)
+
+
+class SpreadEmbedding(Embedding):
+    plain = Embedding.as_linear
+
+    def as_linear(self, x: mx.array) -> mx.array:
+        return _computed(self, x)
+
+
+class SpreadQuantizedEmbedding(QuantizedEmbedding):
+    plain = QuantizedEmbedding.as_linear
+
+    def as_linear(self, x: mx.array) -> mx.array:
+        return _computed(self, x)
+
+
+_KINDS: dict[type[Module], Any] = {
+    Linear: SpreadLinear,
+    QuantizedLinear: SpreadQuantizedLinear,
+    Embedding: SpreadEmbedding,
+    QuantizedEmbedding: SpreadQuantizedEmbedding,
+}
+
+
+def _cuts(
+    module: Any, compute: Compute, pace: Pace, part_s: float, streams: list[mx.Stream]
+) -> list[Cut]:
+    """The ways to cut this matrix that pay, the one with the most parts first."""
+    outputs, inputs = _shape(module)
+    cuts: list[Cut] = []
+    for parts in _counts(len(streams) + 1):
+        rows = pace.rows(outputs * inputs, parts * part_s)
+        if rows is None or rows > _MOST_ROWS or outputs < parts * _BLOCK:
+            continue
+        *others, own = [
+            partial(compute, _part(module, begin, end))
+            for begin, end in pairwise(bounds(outputs, parts))
+        ]
+        cuts.append(Cut(rows * inputs, list(zip(streams, others, strict=False)), own))
+    return cuts
+
+
+def _counts(cores: int) -> list[int]:
+    """Numbers of parts to choose from: all cores, then powers of two below."""
+    powers = [1 << at for at in range(1, cores.bit_length())]
+    return sorted({cores, *powers}, reverse=True) if cores > 1 else []
+
+
+def bounds(outputs: int, parts: int) -> list[int]:
+    """Where the parts begin and end, at whole blocks."""
+    blocks = outputs // _BLOCK
+    return [blocks * at // parts * _BLOCK for at in range(parts)] + [outputs]
+
+
+def _part(module: Any, begin: int, end: int) -> Any:
+    """The same module with only these outputs; a view."""
+    part = copy.copy(module)
+    for name, value in module.items():
+        if isinstance(value, mx.array):
+            part[name] = value[begin:end]
+    mx.eval(part.parameters())
+    return part
+
+
+def _shape(module: Any) -> tuple[int, int]:
+    """Outputs and inputs."""
+    outputs, stored = module.weight.shape
+    return outputs, stored * 32 // module.bits if "scales" in module else stored
+
+
+def _speed_class(module: Any) -> tuple[object, ...]:
+    """Matrices that agree in this take equally long for a weight."""
+    quantized = (module.bits, module.group_size, module.mode) if "scales" in module else ()
+    return (_input_type(module), *quantized)
+
+
+def _input_type(module: Any) -> mx.Dtype:
+    stored: mx.Dtype = module["scales" if "scales" in module else "weight"].dtype
+    return stored if mx.issubdtype(stored, mx.floating) else mx.bfloat16
+
+
+def _measured(module: Any, compute: Compute) -> Pace:
+    """How fast this machine and its matrix library are with a few of these weights."""
+    outputs, inputs = _shape(module)
+    outputs = min(outputs, max(_BLOCK, _SAMPLE_WEIGHTS // inputs))
+    sample = _part(module, 0, outputs)
+
+    def least_s(rows: int) -> float:
+        given = mx.ones((rows, inputs), _input_type(module))
+        mx.eval(given)
+        times: list[float] = []
+        for _ in range(_SAMPLES):
+            started = time.perf_counter()
+            mx.eval(compute(sample, given))
+            times.append(time.perf_counter() - started)
+        return min(times)
+
+    return Pace.of(outputs * inputs, least_s(1), least_s(_SAMPLE_ROWS), _SAMPLE_ROWS)
