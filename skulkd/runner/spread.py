@@ -182,12 +182,13 @@ def bounds(outputs: int, parts: int) -> list[int]:
     return [blocks * at // parts * _BLOCK for at in range(parts)] + [outputs]
 
 
-def _part(module: Any, begin: int, end: int) -> Any:
-    """The same module with only these outputs; a view."""
+def _part(module: Any, begin: int, end: int, copies: int = 1) -> Any:
+    """The same module with only these outputs: a view, unless they are wanted several times."""
     part = copy.copy(module)
     for name, value in module.items():
         if isinstance(value, mx.array):
-            part[name] = value[begin:end]
+            rows = value[begin:end]
+            part[name] = rows if copies == 1 else mx.concatenate([rows] * copies)
     mx.eval(part.parameters())
     return part
 
@@ -210,10 +211,11 @@ def _input_type(module: Any) -> mx.Dtype:
 
 
 def _measured(module: Any, compute: Compute) -> Pace:
-    """How fast this machine and its matrix library are with a few of these weights."""
+    """How fast this machine and its matrix library are with such weights."""
     outputs, inputs = _shape(module)
-    outputs = min(outputs, max(_BLOCK, _SAMPLE_WEIGHTS // inputs))
-    sample = _part(module, 0, outputs)
+    wanted = max(_BLOCK, _SAMPLE_WEIGHTS // inputs)
+    sample = _part(module, 0, min(outputs, wanted), copies=-(-wanted // outputs))
+    weights = _shape(sample)[0] * inputs
 
     def least_s(rows: int) -> float:
         given = mx.ones((rows, inputs), _input_type(module))
@@ -221,8 +223,9 @@ def _measured(module: Any, compute: Compute) -> Pace:
         times: list[float] = []
         for _ in range(_SAMPLES):
             started = time.perf_counter()
-            mx.eval(compute(sample, given))
-            times.append(time.perf_counter() - started)
+            # Together, because the first thing to be computed also waits for a thread to wake.
+            mx.eval([compute(sample, given) for _ in range(_SAMPLES)])
+            times.append((time.perf_counter() - started) / _SAMPLES)
         return min(times)
 
-    return Pace.of(outputs * inputs, least_s(1), least_s(_SAMPLE_ROWS), _SAMPLE_ROWS)
+    return Pace.of(weights, least_s(1), least_s(_SAMPLE_ROWS), _SAMPLE_ROWS)
