@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -46,3 +47,12 @@ def alternate(rounds: int, measurements: Mapping[str, Callable[[], float]]) -> d
         for name, measure in measurements.items():
             taken[name].append(measure())
     return {name: statistics.median(values) for name, values in taken.items()}
+
+
+def likely_medians(values: Sequence[float]) -> tuple[float, float]:
+    """Between which of these values the median of endless many lies, in 19 of 20 cases."""
+    ordered = sorted(values)
+    middle, width = len(ordered) / 2, 0.98 * math.sqrt(len(ordered))
+    low = max(0, math.floor(middle - width))
+    high = min(len(ordered) - 1, math.ceil(middle + width) - 1)
+    return ordered[low], ordered[high]
