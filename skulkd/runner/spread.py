@@ -116,32 +116,38 @@ def _computed(module: Any, inputs: mx.array) -> mx.array:
     return module.plain(inputs)  # type: ignore[no-any-return]
 
 
-class SpreadLinear(Linear):
+class _Called:
+    """For what computes when it is called."""
+
+    __slots__ = ()
+
+    def __call__(self, x: mx.array) -> mx.array:
+        return _computed(self, x)
+
+
+class _Tied:
+    """For embeddings, which compute as the head of the model."""
+
+    __slots__ = ()
+
+    def as_linear(self, x: mx.array) -> mx.array:
+        return _computed(self, x)
+
+
+class SpreadLinear(_Called, Linear):
     plain = Linear.__call__
 
-    def __call__(self, x: mx.array) -> mx.array:
-        return _computed(self, x)
 
-
-class SpreadQuantizedLinear(QuantizedLinear):
+class SpreadQuantizedLinear(_Called, QuantizedLinear):
     plain = QuantizedLinear.__call__
 
-    def __call__(self, x: mx.array) -> mx.array:
-        return _computed(self, x)
 
-
-class SpreadEmbedding(Embedding):
+class SpreadEmbedding(_Tied, Embedding):
     plain = Embedding.as_linear
 
-    def as_linear(self, x: mx.array) -> mx.array:
-        return _computed(self, x)
 
-
-class SpreadQuantizedEmbedding(QuantizedEmbedding):
+class SpreadQuantizedEmbedding(_Tied, QuantizedEmbedding):
     plain = QuantizedEmbedding.as_linear
-
-    def as_linear(self, x: mx.array) -> mx.array:
-        return _computed(self, x)
 
 
 _KINDS: dict[type[Module], Any] = {
