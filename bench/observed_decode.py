@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from skulkd.runner.cores import cores_here
 from skulkd.runner.faults import Faults
 from skulkd.runner.framing import write_all
 from skulkd.runner.group import SoloGroup
@@ -25,7 +26,6 @@ from skulkd.runner.memory import read_memory
 from skulkd.runner.outbox import Outbox
 from skulkd.runner.phases import PhaseRecorder, Span
 from skulkd.runner.protocol import GenerationOptions, RunnerOptions
-from skulkd.runner.spread import cores_here
 from skulkd.store.card_toml import card_from_toml
 from skulkd.wire.diagnostics import RunnerDiagnosticContext
 from skulkd.wire.ids import CommandId, InstanceId, ModelId, NodeId, RunnerId, TaskId

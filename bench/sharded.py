@@ -1,6 +1,6 @@
 """A pipeline of two ranks, against a bare script with the same split and against one rank.
 
-A rank computes on one core here, as if each had a machine to itself.
+A rank computes on one core here, which is its share of two.
 
 Same model directory, prompts and BLAS everywhere, one machine. Contestants take turns and the
 median counts, because a busy minute then hits all of them alike.

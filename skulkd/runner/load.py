@@ -77,10 +77,7 @@ def load(
     on_layer: Callable[[int, int], None],
     cores: int = 1,
 ) -> LoadedModel:
-    """`on_layer` is told how many layers of how many are in memory. Raises BadModel.
-
-    One of several ranks computes on one core: it spins on another one while it waits for the rest.
-    """
+    """`on_layer` is told how many layers of how many are in memory. Raises BadModel."""
     check_model_directory(directory)
     _check_weights(directory)
     try:
@@ -94,8 +91,10 @@ def load(
         raise BadModel(f"model type {config['model_type']} cannot decode requests together")
     model, seat = _cut(model, config, part)
     _materialise(model, directory, on_layer)
-    cores = spread(model, cores) if part.group.size == 1 else 1
-    pin_parts(model.layers if isinstance(model, PipelinedModel) else [model])
+    # A stage keeps more than it needs of the rest, and must not read that into memory.
+    here = model.layers if isinstance(model, PipelinedModel) else [model]
+    cores = spread(here, cores)
+    pin_parts(here)
     tokenizer = _load_tokenizer(directory, config, trust_remote_code=trust_remote_code)
     text_config = {**config, **(config.get("text_config") or {})}
     return LoadedModel(

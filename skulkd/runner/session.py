@@ -13,6 +13,7 @@ import mlx.core as mx
 
 from skulkd.runner import memory
 from skulkd.runner.company import Company
+from skulkd.runner.cores import cores_here, machine_mark
 from skulkd.runner.deadlines import Guard, Watchdog
 from skulkd.runner.engine import Engine
 from skulkd.runner.exits import ExitCode
@@ -40,7 +41,6 @@ from skulkd.runner.pulse import Heart
 from skulkd.runner.refusals import BadRequest, ContextLengthExceeded
 from skulkd.runner.rendezvous import GroupUnreachable
 from skulkd.runner.reports import Reports, owner_of
-from skulkd.runner.spread import cores_here
 from skulkd.runner.warmup import warm_up
 from skulkd.wire import runners
 from skulkd.wire.ids import TaskId
@@ -84,6 +84,7 @@ class Session:
         self._watchdog = Watchdog(self._overrun, on_look=self._look)
         self._faults = faults_of(configure.shard.device_rank)
         self._group: Group = SoloGroup()
+        self._ranks_here = 1
         self._loaded: LoadedModel | None = None
         self._engine: Engine | None = None
         self._reports = Reports(outbox, recorder, configure.shard.world_size)
@@ -195,12 +196,20 @@ class Session:
         ):
             self._faults.stall("stall_connect")
             with self._recorder.brief("group_handshake", entry="never"):
-                group, meeting = connect(self._configure, {"options": self._options.model_dump()})
+                said: dict[str, object] = {
+                    "options": self._options.model_dump(),
+                    "machine": machine_mark(),
+                }
+                group, meeting = connect(self._configure, said)
         # Ranks that count differently would part company: all serve as rank 0 does.
         leading = RunnerOptions.model_validate(meeting.said[0]["options"])
         self._options = leading.model_copy(
-            update={"eval_deadline_s": self._options.eval_deadline_s}
+            update={
+                "eval_deadline_s": self._options.eval_deadline_s,
+                "cores": self._options.cores,
+            }
         )
+        self._ranks_here = [one.get("machine") for one in meeting.said].count(machine_mark())
         self._group = group
         group.listen(self._inbox.order, self._lost)
         self._reports.complete(task, runners.RunnerConnected())
@@ -232,7 +241,7 @@ class Session:
                 part=Part(self._group, shard.start_layer, shard.end_layer),
                 trust_remote_code=self._options.trust_remote_code,
                 on_layer=on_layer,
-                cores=cores_here(self._options.cores),
+                cores=cores_here(self._options.cores, self._ranks_here),
             )
         self._recorder.point(
             "load_model",

@@ -10,9 +10,8 @@ output is the same sum as before, and the parts are views, so neither answers no
 
 import copy
 import math
-import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -23,7 +22,6 @@ from mlx.nn.layers.embedding import Embedding
 from mlx.nn.layers.linear import Linear
 from mlx.nn.layers.quantized import QuantizedEmbedding, QuantizedLinear
 
-_MOST_CORES = 8
 # A core must have this much to do: to wake its thread and to wait for it takes about a tenth of a
 # millisecond.
 PART_S = 0.000_12
@@ -37,27 +35,15 @@ _SAMPLES = 4
 Compute = Callable[[Any, mx.array], mx.array]
 
 
-def cores_here(most: int = 0) -> int:
-    """Streams that may compute at the same time: an accelerator takes whatever it gets in one.
-
-    All cores that this process may use, but `most` when that is given.
-    """
-    if mx.default_device() != mx.cpu:
-        return 1
-    allowed = getattr(os, "sched_getaffinity", None)
-    count = (os.cpu_count() or 1) if allowed is None else len(allowed(0))
-    return min(count, most or _MOST_CORES)
-
-
-def spread(model: Module, cores: int, part_s: float = PART_S) -> int:
+def spread(modules: Iterable[Module], cores: int, part_s: float = PART_S) -> int:
     """Let large matrices use so many cores where that pays. Returns how many are used at most.
 
-    For models that are in memory and do not change any more: other weights would not be seen.
+    For modules that are in memory and do not change any more: other weights would not be seen.
     """
     streams = [mx.new_stream(mx.cpu) for _ in range(cores - 1)]
     paces: dict[tuple[object, ...], Pace] = {}
     used = 1
-    for module in model.modules() if streams else []:
+    for module in (inner for root in modules for inner in root.modules()) if streams else ():
         kind = _KINDS.get(type(module))
         if kind is None:
             continue

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import mlx.core as mx
 import psutil
@@ -19,11 +20,13 @@ from mlx.nn.layers.embedding import Embedding
 from mlx.nn.layers.linear import Linear
 from mlx.nn.layers.quantized import QuantizedLinear, quantize
 
+from skulkd.runner.cores import cores_here
 from skulkd.runner.group import SoloGroup
 from skulkd.runner.load import Part, load
 from skulkd.runner.protocol import Phase
-from skulkd.runner.spread import PART_S, Pace, SpreadLinear, bounds, cores_here, spread
+from skulkd.runner.spread import PART_S, Pace, SpreadLinear, bounds, spread
 from skulkd.store.card_toml import card_from_toml
+from tests.runner.rank_group import MakeGroup
 from tests.runner.runner_process import DEADLINE_S, Runner
 
 ALWAYS = 0.0
@@ -68,7 +71,7 @@ def test_a_matrix_in_parts_gives_the_same_numbers(name: str, cores: int) -> None
     inputs = [mx.random.normal((1, 1, DEEP)), mx.random.normal((3, 7, DEEP))]
     expected = [head(each) for each in inputs]
     mx.eval(inputs, expected)
-    assert spread(head, cores, ALWAYS) == cores
+    assert spread([head], cores, ALWAYS) == cores
     for each, whole in zip(inputs, expected, strict=True):
         assert mx.array_equal(head(each), whole).item()
 
@@ -78,7 +81,7 @@ def test_the_parts_are_on_streams_of_their_own_and_take_no_memory() -> None:
     mx.eval(head.parameters())
     mx.synchronize()
     before = mx.get_active_memory()
-    spread(head, 4, ALWAYS)
+    spread([head], 4, ALWAYS)
     most, some = head.inner.cuts
     assert [len(most.parts), len(some.parts)] == [3, 1]
     own = mx.default_stream(mx.default_device())
@@ -92,7 +95,7 @@ def test_other_cores_do_work() -> None:
     head = Head(Linear(1024, 2048), "__call__")
     inputs = mx.ones((8, 1024))
     mx.eval(head.parameters(), inputs)
-    spread(head, 2, ALWAYS)
+    spread([head], 2, ALWAYS)
     before = _busy()
     ends = time.monotonic() + DEADLINE_S
     while len([thread for thread, took in _busy().items() if took > before.get(thread, 0.0)]) < 2:
@@ -118,7 +121,7 @@ def _busy() -> dict[int, float]:
 )
 def test_what_does_not_pay_stays_whole(cores: int, part_s: float, sizes: list[int]) -> None:
     head = Head(Linear(DEEP, WIDE), "__call__")
-    assert spread(head, cores, part_s) == (sizes[0] + 1 if sizes else 1)
+    assert spread([head], cores, part_s) == (sizes[0] + 1 if sizes else 1)
     assert isinstance(head.inner, SpreadLinear) is bool(sizes)
     assert [len(cut.parts) for cut in vars(head.inner).get("cuts", [])] == sizes
 
@@ -127,7 +130,7 @@ def test_more_rows_use_more_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     weights = DEEP * WIDE
     monkeypatch.setattr("skulkd.runner.spread._measured", lambda *_: Pace(0.0, PART_S / weights))
     head = Head(Linear(DEEP, WIDE), "__call__")
-    spread(head, 4)
+    spread([head], 4)
     used = [(cut.least // DEEP, len(cut.parts) + 1) for cut in head.inner.cuts]
     assert used == [(4, 4), (2, 2)]
     # One row is too little for any: then it is the plain module that computes.
@@ -180,15 +183,21 @@ def test_a_model_in_parts_says_what_it_says_whole(tiny: Path) -> None:
     prompts = mx.array([[3 + (7 * at + row) % 200 for at in range(19)] for row in range(4)])
     whole = model(prompts)
     mx.eval(whole)
-    assert spread(model, 3, ALWAYS) == 3
+    assert spread([model], 3, ALWAYS) == 3
     kinds = {type(module) for module in model.modules()}
     assert kinds.isdisjoint({Linear, QuantizedLinear, Embedding})
     assert mx.array_equal(model(prompts), whole).item()
 
 
-def test_cores_are_those_that_the_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("wanted", "ranks", "cores"),
+    [(0, 1, 8), (3, 1, 3), (10, 1, 10), (64, 1, 12), (0, 2, 6), (0, 12, 1), (0, 13, 1), (3, 12, 3)],
+)
+def test_a_rank_computes_on_its_share_of_the_cores_or_as_it_is_told(
+    monkeypatch: pytest.MonkeyPatch, wanted: int, ranks: int, cores: int
+) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(12)), raising=False)
-    assert [cores_here(), cores_here(3), cores_here(10), cores_here(64)] == [8, 3, 10, 12]
+    assert cores_here(wanted, ranks) == cores
 
 
 def test_a_runner_says_how_many_cores_it_uses_and_ends_cleanly(
@@ -199,9 +208,35 @@ def test_a_runner_says_how_many_cores_it_uses_and_ends_cleanly(
         runner = fork()
         runner.configure(tiny, cores=cores)
         runner.become_ready()
-        runner.until(Phase, lambda m: m.entry.event == "runner_ready")
-        loaded = next(p for p in runner.entries() if p.entry.event == "loaded")
-        assert loaded.entry.attrs["cores"] in range(1, (cores or cores_here()) + 1)
+        assert _used(runner) in range(1, (cores or cores_here()) + 1)
         said.append(runner.chat("tell me " * 60).text())
         assert runner.stop() == 0
     assert said[0] == said[1]
+
+
+def _used(runner: Runner) -> Any:
+    """The cores that a ready runner says it uses."""
+    runner.until(Phase, lambda m: m.entry.event == "runner_ready")
+    loaded = next(p for p in runner.entries() if p.entry.event == "loaded")
+    return loaded.entry.attrs["cores"]
+
+
+@pytest.mark.parametrize("tensor", [False, True], ids=["pipeline", "tensor"])
+def test_ranks_on_several_cores_say_what_they_say_on_one(
+    group: MakeGroup, tiny: Path, tensor: bool
+) -> None:
+    if cores_here() < 2:
+        pytest.skip("one core")
+    said: list[str] = []
+    for cores in (1, 2):
+        several = group(2, tiny, tensor=tensor, cores=cores, prefill_step=256)
+        assert [_used(rank) for rank in several.ranks] == [cores] * 2
+        said += [several.chat("tell me about the sea " * n).text() for n in (40, 60)]
+        assert several.stop() == [0, 0]
+    assert said[:2] == said[2:]
+
+
+def test_ranks_on_one_machine_share_its_cores(group: MakeGroup, tiny: Path) -> None:
+    several = group(2, tiny)
+    share = max(1, cores_here() // 2)
+    assert all(_used(rank) in range(1, share + 1) for rank in several.ranks)
