@@ -20,6 +20,8 @@ class Batch:
         self, seat: Seat, *, lanes: int, pacer: PrefillPacer, wait: Wait = wait_for
     ) -> None:
         self._lanes = [Lane(seat, wait) for _ in range(lanes)]
+        self._launched = list(range(lanes))
+        """Lanes by their newest step, the oldest first."""
         self._pacer = pacer
         self._numbers = 0
         self._last_turn = -1
@@ -49,9 +51,21 @@ class Batch:
 
     def drop(self, uids: set[int]) -> None:
         """End rows now, wherever they are."""
+        if any(lane.ends_with(uids) for lane in self._lanes):
+            # What was sent must be taken, or it would be read as part of the next message.
+            self._settle()
         for lane in self._lanes:
             if not uids.isdisjoint(lane.uids):
                 lane.drop(uids)
+
+    def _settle(self) -> None:
+        """Have all that is under way come in, in the order in which it was sent.
+
+        Rank 0 hears of the tokens of all lanes over one line, and only when it looks: to look for
+        those of one lane first would give it those of another.
+        """
+        for number in self._launched:
+            self._lanes[number].settle()
 
     def kept(self, uid: int) -> Kept:
         """What is computed of a row so far."""
@@ -65,6 +79,7 @@ class Batch:
         fullest = max(self._lanes, key=lambda lane: len(lane.movable))
         uids = fullest.movable
         if empty is not None and len(uids) > 1:
+            self._settle()
             fullest.give(set(uids[len(uids) // 2 :]), empty)
 
     def turn(self) -> int:
@@ -97,6 +112,8 @@ class Batch:
         other stages would have nothing to do meanwhile.
         """
         self._last_turn = lane
+        self._launched.remove(lane)
+        self._launched.append(lane)
         here = self._lanes[lane]
         # Beside other work a step's share of the time is not known.
         steady, self._steady = self._steady and here.steps, True

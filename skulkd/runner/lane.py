@@ -32,7 +32,7 @@ class Lane:
         self._reading = Reading(seat)
         self._rows: list[Row] = []
         self._caches: list[Any] = []
-        self._next = Next(mx.zeros((0,), mx.uint32), None)
+        self._next = _nothing()
 
     # --- who is here ---
 
@@ -84,8 +84,24 @@ class Lane:
         row, single = next(item for item in self._waiting if item[0].uid == uid)
         return Kept(single, row.tokens[: row.inside])
 
+    def ends_with(self, uids: set[int]) -> bool:
+        """Whether these are all that decode here, and a token of theirs is under way."""
+        return all(row.uid in uids for row in self._rows) and not all(r.read for r in self._rows)
+
+    def settle(self) -> None:
+        """Make sure that what the others sent for the next step is here."""
+        if not self._rows:
+            return
+        for name, array in self._next.waits:
+            self._wait(name, array)
+        if self._seat.knows:
+            mx.eval(self._next.tokens)
+            if self._next.table is not None:
+                mx.eval(self._next.table)
+        self._next = self._next._replace(waits=())
+
     def drop(self, uids: set[int]) -> None:
-        """Let rows go, wherever they are."""
+        """Let rows go, wherever they are. What `ends_with` them must be settled."""
         self._waiting = [item for item in self._waiting if item[0].uid not in uids]
         self._reading.drop(uids)
         staying = [at for at, row in enumerate(self._rows) if row.uid not in uids]
@@ -93,15 +109,13 @@ class Lane:
             self._keep(staying)
 
     def give(self, uids: set[int], other: "Lane") -> None:
-        """Move decoding rows to another lane."""
+        """Move decoding rows to another lane. Both are settled."""
         leave = [at for at, row in enumerate(self._rows) if row.uid in uids]
         keep = [at for at, row in enumerate(self._rows) if row.uid not in uids]
         if not leave or not keep:
             return
-        self._settle()
         tokens, table = self._next.tokens, self._next.table
         moved = Next(tokens[mx.array(leave)], None if table is None else table[mx.array(leave)])
-        other._settle()
         other._next = _concatenated(other._next, moved, len(other._rows))
         other._rows += [self._rows[at] for at in leave]
         other._caches = joined(other._caches, split_off(self._caches, keep, leave))
@@ -190,31 +204,19 @@ class Lane:
 
     # --- inside ---
 
-    def _settle(self) -> None:
-        """Make sure that what the others sent for the next step is here."""
-        if not self._rows:
-            return
-        for name, array in self._next.waits:
-            self._wait(name, array)
-        if self._seat.knows:
-            mx.eval(self._next.tokens)
-            if self._next.table is not None:
-                mx.eval(self._next.table)
-        self._next = self._next._replace(waits=())
-
     def _keep(self, staying: list[int]) -> None:
-        if not staying:
-            # What was sent must be taken, or it would be read as part of the next message.
-            self._settle()
         self._rows = [self._rows[at] for at in staying]
         self._caches = filtered(self._caches, staying)
+        if not staying:
+            self._next = _nothing()
+            return
         index = mx.array(staying, mx.int32)
-        tokens, table = self._next.tokens, self._next.table
-        self._next = Next(
-            tokens[index] if staying else mx.zeros((0,), mx.uint32),
-            table[index] if table is not None and staying else None,
-            self._next.waits,
-        )
+        tokens, table, waits = self._next
+        self._next = Next(tokens[index], None if table is None else table[index], waits)
+
+
+def _nothing() -> Next:
+    return Next(mx.zeros((0,), mx.uint32), None)
 
 
 def _concatenated(some: Next, more: Next, rows: int) -> Next:
