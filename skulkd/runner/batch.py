@@ -24,7 +24,6 @@ class Batch:
         """Lanes by their newest step, the oldest first."""
         self._pacer = pacer
         self._numbers = 0
-        self._last_turn = -1
         self._steady = False
 
     def __len__(self) -> int:
@@ -83,12 +82,11 @@ class Batch:
             fullest.give(set(uids[len(uids) // 2 :]), empty)
 
     def turn(self) -> int:
-        """The lane whose turn it is: the next one that has rows."""
-        count = len(self._lanes)
-        if count == 1:
-            return 0
-        order = [(self._last_turn + 1 + at) % count for at in range(count)]
-        return next((number for number in order if len(self._lanes[number])), 0)
+        """The lane whose turn it is: of those that have rows, the one that waits longest.
+
+        So tokens are also looked for in the order in which they were sent.
+        """
+        return next((number for number in self._launched if len(self._lanes[number])), 0)
 
     def prefill_size(self, lane: int, joining: list[int]) -> tuple[int, int]:
         """How many prompts to read together and how many tokens of each.
@@ -111,7 +109,6 @@ class Batch:
         A first token does not wait for the prompts of others. In a pipeline it does: there the
         other stages would have nothing to do meanwhile.
         """
-        self._last_turn = lane
         self._launched.remove(lane)
         self._launched.append(lane)
         here = self._lanes[lane]

@@ -45,7 +45,7 @@ class RunnerOptions(CamelModel):
     )
     default_max_tokens: PositiveInt = Field(default=4096, description="When a request has none.")
     cores: NonNegativeInt = Field(
-        default=0, description="To compute with when there is no accelerator; 0: all there are."
+        default=0, description="To compute with when there is no accelerator; 0: its share of all."
     )
     trust_remote_code: bool = Field(
         default=False, description="Whether Python files in the model directory may run."
