@@ -10,6 +10,7 @@ from typing import Any
 
 import mlx.core as mx
 from mlx_lm.utils import load_model, load_tokenizer
+from transformers import PreTrainedTokenizerBase
 
 from skulkd.runner.caches import can_batch
 from skulkd.runner.group import Group, RankGroup
@@ -19,6 +20,7 @@ from skulkd.runner.reasoning import THINK_END, THINK_START
 from skulkd.runner.seats import Alone, Seat, Slice, Stage
 from skulkd.runner.shortcuts import pin_parts
 from skulkd.runner.spread import spread
+from skulkd.runner.template_process import Renderer, TemplateJob, render_here
 from skulkd.runner.tensor import cut_into_slices
 from skulkd.runner.tools.calls import ToolFormat
 from skulkd.runner.tools.choose import choose_format
@@ -76,8 +78,12 @@ def load(
     trust_remote_code: bool,
     on_layer: Callable[[int, int], None],
     cores: int = 1,
+    render: Renderer = render_here,
 ) -> LoadedModel:
-    """`on_layer` is told how many layers of how many are in memory. Raises BadModel."""
+    """`on_layer` is told how many layers of how many are in memory. Raises BadModel.
+
+    `render` runs the chat template that comes with the model.
+    """
     check_model_directory(directory)
     _check_weights(directory)
     try:
@@ -96,6 +102,7 @@ def load(
     cores = spread(here, cores)
     pin_parts(here)
     tokenizer = _load_tokenizer(directory, config, trust_remote_code=trust_remote_code)
+    _route_template(tokenizer, render)
     text_config = {**config, **(config.get("text_config") or {})}
     return LoadedModel(
         model=model,
@@ -165,6 +172,31 @@ def _load_tokenizer(directory: Path, config: dict[str, Any], *, trust_remote_cod
 
 def _positive(value: object) -> int | None:
     return value if isinstance(value, int) and value > 0 else None
+
+
+def _route_template(tokenizer: Any, render: Renderer) -> None:
+    """Render the model's own Jinja template through `render`; installed code stays as it is."""
+    jinja = type(tokenizer._tokenizer).apply_chat_template
+    if (
+        tokenizer.chat_template is None
+        or tokenizer._chat_template is not None
+        or jinja is not PreTrainedTokenizerBase.apply_chat_template
+    ):
+        return
+
+    def apply(
+        messages: list[dict[str, Any]],
+        *,
+        tools: list[dict[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        **variables: Any,
+    ) -> str:
+        template = tokenizer.get_chat_template(tools=tools)
+        variables = {**tokenizer.special_tokens_map, **variables}
+        return render(TemplateJob(template, messages, tools, add_generation_prompt, variables))
+
+    # mlx-lm's wrapper calls this in place of the tokenizer's method, with its variables set.
+    tokenizer._chat_template = apply
 
 
 def _template_text(tokenizer: Any) -> str:

@@ -19,6 +19,7 @@ from skulkd.runner.lifelines import die_with_parent, watch_parent
 from skulkd.runner.outbox import Outbox
 from skulkd.runner.phases import PhaseRecorder
 from skulkd.runner.protocol import Configure
+from skulkd.runner.template_process import TemplateProcess
 from skulkd.wire.diagnostics import RunnerDiagnosticContext
 
 _log = logging.getLogger("skulkd.runner")
@@ -46,6 +47,7 @@ def serve(in_fd: int, out_fd: int) -> NoReturn:
     if not die_with_parent():
         watch_parent(parent, lambda: _leave(ExitCode.SUPERVISOR_GONE, "the parent process ended"))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    templates = TemplateProcess.start(close=(in_fd, out_fd))
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
     )
@@ -69,10 +71,12 @@ def serve(in_fd: int, out_fd: int) -> NoReturn:
     first = inbox.wait()
     if not isinstance(first, Configure):
         _leave(ExitCode.BAD_MESSAGE, f"{type(first).__name__} before Configure")
-    _run(first, inbox, outbox)
+    _run(first, inbox, outbox, templates)
 
 
-def _run(configure: Configure, inbox: Inbox, outbox: Outbox) -> NoReturn:
+def _run(
+    configure: Configure, inbox: Inbox, outbox: Outbox, templates: TemplateProcess
+) -> NoReturn:
     recorder = PhaseRecorder(_context(configure), outbox, lambda: None)
     recorder.point("created", "process_started", memory=True)
     quiet_libraries()
@@ -87,7 +91,7 @@ def _run(configure: Configure, inbox: Inbox, outbox: Outbox) -> NoReturn:
     mx.random.seed(int.from_bytes(os.urandom(8), "big"))
     # Messages come and go in threads of their own; those must not wait while a step is queued.
     sys.setswitchinterval(_SWITCH_S)
-    code = Session(configure, inbox, outbox, recorder).run()
+    code = Session(configure, inbox, outbox, recorder, templates.render).run()
     _leave(code, "the runner stopped")
 
 

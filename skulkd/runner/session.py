@@ -41,6 +41,7 @@ from skulkd.runner.pulse import Heart
 from skulkd.runner.refusals import BadRequest, ContextLengthExceeded
 from skulkd.runner.rendezvous import GroupUnreachable
 from skulkd.runner.reports import Reports, owner_of
+from skulkd.runner.template_process import Renderer
 from skulkd.runner.warmup import warm_up
 from skulkd.wire import runners
 from skulkd.wire.ids import TaskId
@@ -72,9 +73,15 @@ class Session:
     """Runs until it is told to stop; `run` returns the exit code."""
 
     def __init__(
-        self, configure: Configure, inbox: Inbox, outbox: Outbox, recorder: PhaseRecorder
+        self,
+        configure: Configure,
+        inbox: Inbox,
+        outbox: Outbox,
+        recorder: PhaseRecorder,
+        render: Renderer,
     ) -> None:
         self._configure = configure
+        self._render = render
         self._options = configure.options
         self._inbox = inbox
         self._outbox = outbox
@@ -242,6 +249,7 @@ class Session:
                 trust_remote_code=self._options.trust_remote_code,
                 on_layer=on_layer,
                 cores=cores_here(self._options.cores, self._ranks_here),
+                render=self._render,
             )
         self._recorder.point(
             "load_model",

@@ -12,6 +12,7 @@ from skulkd.runner.inbox import Message
 from skulkd.runner.outbox import Outbox
 from skulkd.runner.protocol import Configure, RunTask
 from skulkd.runner.session import Session
+from skulkd.runner.template_process import render_here
 from skulkd.wire.ids import CommandId, ModelId, NodeId, RunnerId, TaskId
 from skulkd.wire.tasks import (
     BaseTask,
@@ -102,7 +103,7 @@ def test_after_two_bursts_a_runner_waits_for_the_rest_of_the_third(tiny: Path) -
         model_path=str(tiny),
         shard=shard_of(tiny),
     )
-    session = Session(configure, script, outbox, a_recorder(sink))  # type: ignore[arg-type]
+    session = Session(configure, script, outbox, a_recorder(sink), render_here)  # type: ignore[arg-type]
     assert session.run() == ExitCode.CLEAN
     agreed = [p.entry.attrs for p in sink.offered if p.entry.event == "batch_tasks_agreed"]
     assert [attrs["agreed_count"] for attrs in agreed] == [2, 2, 2]
