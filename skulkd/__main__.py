@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from skulkd import __version__
+from skulkd.settings.files import PRIVATE_UMASK
 
 # What the `node` extra brings, by the name that is imported.
 NODE_MODULES = (
@@ -96,6 +98,8 @@ def run_command(  # noqa: PLR0913, PLR0917 - one parameter for each flag
         )
     from skulkd.node import Options, StartError, run_daemon
 
+    # Logs, traces, archives and model files are nobody else's on this machine.
+    os.umask(PRIVATE_UMASK)
     options = Options(
         flags={
             "api.listen": listen,

@@ -10,6 +10,9 @@ import re
 import stat
 from pathlib import Path
 
+PRIVATE_UMASK = 0o077
+"""New files are for their owner alone: 0600, directories 0700."""
+
 
 def write_atomic(path: Path, data: bytes, *, mode: int | None = None) -> None:
     """Replace the content of `path`. Blocking; the data is on disk when it returns.

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
+from skulkd.settings.files import PRIVATE_UMASK
 from skulkd.settings.paths import Paths, find_paths
 from skulkd.settings.problems import SettingsError
 from skulkd.store.errors import BrokenModelError, StoreError
@@ -56,6 +57,7 @@ class JsonLines:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command. Returns the exit status."""
+    os.umask(PRIVATE_UMASK)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _stop)
     options = _parser().parse_args(arguments)

@@ -7,6 +7,7 @@ import os
 import shutil
 from pathlib import Path
 
+from skulkd.settings.problems import printable
 from skulkd.store.building import build_model, refuse_existing, require_space
 from skulkd.store.card_from_config import card_from_config
 from skulkd.store.errors import BrokenModelError, FileAccessError, UnsupportedModelError
@@ -62,6 +63,7 @@ def import_directory(
 def _check(source: Path) -> ModelDirectory:
     if not source.is_dir():
         raise BrokenModelError(f"{source} is not a directory")
+    _refuse_links_out(source)
     try:
         found = inspect_directory(source)
     except BrokenModelError as error:
@@ -71,11 +73,31 @@ def _check(source: Path) -> ModelDirectory:
     return found
 
 
+def _refuse_links_out(source: Path) -> None:
+    """A link may name any file of this machine, and what is imported is served to others."""
+    root = _tree_of(source.resolve())
+    for file in sorted(source.iterdir()):
+        if file.is_symlink() and not file.resolve().is_relative_to(root):
+            raise BrokenModelError(
+                f"{source} cannot be imported: {printable(file.name)} is a symbolic link to "
+                f"{printable(str(file.resolve()))}, outside the model directory. "
+                "Replace the link by a copy of the file"
+            )
+
+
+def _tree_of(source: Path) -> Path:
+    """The directory itself, or the whole model in a hub cache, where snapshots link to blobs."""
+    repository = source.parent.parent
+    if source.parent.name == "snapshots" and repository.name.startswith("models--"):
+        return repository
+    return source
+
+
 def _link_all(source: Path, directory: Path, names: list[str]) -> bool:
     """Hard-link every file; false, with nothing linked, when one is on another disk."""
     try:
         for name in names:
-            # Downloaded models often are links into a cache.
+            # In a hub cache every file is a link to a blob.
             os.link((source / name).resolve(), directory / name)
     except OSError:
         for name in names:

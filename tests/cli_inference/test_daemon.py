@@ -31,11 +31,12 @@ def real(daemon: StartDaemon, home: Path, monkeypatch: pytest.MonkeyPatch, cli: 
 
 
 @pytest.mark.usefixtures("real")
-def test_a_model_from_its_files_to_its_end(cli: Cli) -> None:
+def test_a_model_from_its_files_to_its_end(cli: Cli, home: Path) -> None:
     assert cli("models", "--downloaded", "--columns", "model,here,placed", "--no-headers").out == (
         f"{TINY}  kite1  -\n"
     )
     _refusals_say_why(cli)
+    assert cli("trace", "on").code == 0
     placed = cli("place", "tiny", "--wait", "--timeout", "2m", "-o", "json")
     assert placed.code == 0
     instance_id = json.loads(placed.out)["instance"]["id"]
@@ -57,6 +58,14 @@ def test_a_model_from_its_files_to_its_end(cli: Cli) -> None:
     assert cli("delete", instance_id[:6], "--yes", "--wait").code == 0
     assert cli("chat", TINY, "x").code == 3
     assert cli("wait", instance_id).code == 3
+    _every_file_is_private(home)
+
+
+def _every_file_is_private(home: Path) -> None:
+    modes = {path.relative_to(home): path.lstat().st_mode & 0o777 for path in home.rglob("*")}
+    assert any(path.suffix == ".safetensors" for path in modes)
+    assert any("traces" in path.parts and path.suffix for path in modes)
+    assert {path: oct(mode) for path, mode in modes.items() if mode & 0o077} == {}
 
 
 def _refusals_say_why(cli: Cli) -> None:

@@ -64,13 +64,37 @@ def test_a_source_that_changes_while_it_is_copied_is_refused(other_disk: Path, t
     assert list(other_disk.iterdir()) == []
 
 
-def test_links_into_a_cache_are_followed(paths: Paths, tiny: Path) -> None:
-    blob = tiny.parent / "blob"
-    (tiny / WEIGHTS).rename(blob)
-    (tiny / WEIGHTS).symlink_to(blob)
-    path = import_directory(tiny, paths.models, "org/copy")
+def test_links_to_the_blobs_of_a_hub_cache_are_followed(paths: Paths, tiny: Path) -> None:
+    repository = tiny.parent / "models--org--copy"
+    snapshot = repository / "snapshots" / "main"
+    snapshot.parent.mkdir(parents=True)
+    tiny.rename(snapshot)
+    blob = repository / "blobs" / "abc"
+    blob.parent.mkdir()
+    (snapshot / WEIGHTS).rename(blob)
+    (snapshot / WEIGHTS).symlink_to(Path("../../blobs/abc"))
+    path = import_directory(snapshot, paths.models, "org/copy")
     assert not (path / WEIGHTS).is_symlink()
     assert (path / WEIGHTS).samefile(blob)
+
+
+def test_a_link_inside_the_directory_is_followed(paths: Paths, tiny: Path) -> None:
+    (tiny / "chat_template.jinja").symlink_to(tiny / "config.json")
+    path = import_directory(tiny, paths.models, "org/copy")
+    assert (path / "chat_template.jinja").read_bytes() == (tiny / "config.json").read_bytes()
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "tokenizer_config.json", WEIGHTS])
+def test_a_link_out_of_the_directory_is_refused(
+    paths: Paths, tiny: Path, tmp_path: Path, name: str
+) -> None:
+    outside = tmp_path / "private.key"
+    outside.write_text("{}")
+    (tiny / name).unlink(missing_ok=True)
+    (tiny / name).symlink_to(outside)
+    with pytest.raises(BrokenModelError, match=rf"{name} is a symbolic link to .*private\.key"):
+        import_directory(tiny, paths.models, "org/copy")
+    assert not paths.models.exists()
 
 
 def test_a_missing_index_is_made_from_the_headers(paths: Paths, tiny: Path) -> None:
