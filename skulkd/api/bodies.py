@@ -6,6 +6,7 @@ Knows no route; raises `ApiError` and `InvalidRequest`.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping
 from typing import Any, TypeVar, get_origin
 
@@ -61,9 +62,12 @@ def parse_body(raw: bytes, content_type: str, adapter: TypeAdapter[Any]) -> Any:
             ]
         )
     try:
-        return adapter.validate_json(raw)
+        value = adapter.validate_json(raw)
     except ValidationError as error:
         raise InvalidRequest([_located(item, "body") for item in _items(error)]) from error
+    if _MANY_DIGITS.search(raw):
+        _refuse_large_integers(value, "body")
+    return value
 
 
 def parse_query(query: Mapping[str, str], model: type[Model]) -> Model:
@@ -76,9 +80,11 @@ def parse_query(query: Mapping[str, str], model: type[Model]) -> Model:
         if get_origin(field.annotation) is list and isinstance(query, MultiMapping):
             values[name] = query.getall(name, [])
     try:
-        return model.model_validate(values, strict=False)
+        parsed = model.model_validate(values, strict=False)
     except ValidationError as error:
         raise InvalidRequest([_located(item, "query") for item in _items(error)]) from error
+    _refuse_large_integers(parsed, "query")
+    return parsed
 
 
 def is_json(content_type: str) -> bool:
@@ -88,6 +94,33 @@ def is_json(content_type: str) -> bool:
 
 
 _CLOSE = {"Connection": "close"}
+# Larger ones have no meaning here, and Python's floats and clocks fail on them.
+_LARGEST_INTEGER = 2**63 - 1
+_MANY_DIGITS = re.compile(rb"[0-9]{19}")
+
+
+def _refuse_large_integers(document: Any, place: str) -> None:
+    """Raises InvalidRequest that names the first integer beyond 64 bits."""
+    todo: list[tuple[list[str | int], Any]] = [([place], document)]
+    while todo:
+        path, value = todo.pop()
+        if isinstance(value, BaseModel):
+            value = dict(value)
+        if isinstance(value, dict):
+            todo += [([*path, key], item) for key, item in value.items()]
+        elif isinstance(value, list):
+            todo += [([*path, index], item) for index, item in enumerate(value)]
+        elif isinstance(value, int) and abs(value) > _LARGEST_INTEGER:
+            raise InvalidRequest(
+                [
+                    {
+                        "type": "int_parsing_size",
+                        "loc": path,
+                        "msg": "Integer should fit into 64 bits",
+                        "input": f"{str(value)[:20]}…",
+                    }
+                ]
+            )
 
 
 def _too_large(limit: int) -> ApiError:

@@ -13,9 +13,10 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
+from pydantic import TypeAdapter
 
-from skulkd.api.bodies import is_json, read_body
-from skulkd.api.errors import ApiError, ok
+from skulkd.api.bodies import is_json, parse_body, parse_query, read_body
+from skulkd.api.errors import ApiError, InvalidRequest, ok
 from skulkd.api.routes import RouteTable
 from skulkd.api.services import services
 from skulkd.wire.base import CamelModel, SnakeModel
@@ -247,3 +248,18 @@ async def test_a_connection_that_dribbles_its_head_is_closed(tmp_path: Path) -> 
             assert await asyncio.wait_for(reader.read(), 20) == b""
         dribbling.cancel()
         writer.close()
+
+
+@pytest.mark.parametrize("digits", ["9" * 400, str(2**63), f"-{2**63}"])
+def test_an_integer_beyond_64_bits_is_refused_by_the_name_of_its_field(digits: str) -> None:
+    body = json.dumps({"modelId": "m", "nodeCount": int(digits)}).encode()
+    with pytest.raises(InvalidRequest) as in_body:
+        parse_body(body, "application/json", TypeAdapter(Order))
+    with pytest.raises(InvalidRequest) as in_query:
+        parse_query({"size": digits}, Page)
+    assert in_body.value.items[0]["loc"] == ["body", "node_count"]
+    assert in_query.value.items[0]["loc"] == ["query", "size"]
+
+
+def test_the_largest_64_bit_integer_passes() -> None:
+    assert parse_query({"size": str(2**63 - 1)}, Page).size == 2**63 - 1
