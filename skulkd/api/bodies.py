@@ -27,6 +27,7 @@ async def read_body(
     """The whole body, refused as soon as it is known to be too large or too slow."""
     if request.content_length is not None and request.content_length > limit:
         raise _too_large(limit)
+    _refuse_encoding(request.headers.get("Content-Encoding", ""))
     await _invite(request)
     body = bytearray()
     try:
@@ -127,6 +128,15 @@ def _too_large(limit: int) -> ApiError:
     return ApiError(
         413, f"the request body is larger than {limit} bytes (api.max_body_mib)", headers=_CLOSE
     )
+
+
+def _refuse_encoding(encoding: str) -> None:
+    if encoding.strip().lower() not in {"", "identity"}:
+        raise ApiError(
+            415,
+            f"Content-Encoding {encoding!r} is not supported: send the body uncompressed",
+            headers={**_CLOSE, "Accept-Encoding": "identity"},
+        )
 
 
 async def _invite(request: web.Request) -> None:

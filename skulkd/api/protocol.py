@@ -90,7 +90,12 @@ def protocol_factory(
 
     def make() -> ApiProtocol:
         protocol = ApiProtocol(
-            server, loop=loop, keepalive_timeout=idle_limit_s, lingering_time=LINGER_S
+            server,
+            loop=loop,
+            keepalive_timeout=idle_limit_s,
+            lingering_time=LINGER_S,
+            # Compressed bodies are refused, so that no stranger makes us unpack anything.
+            auto_decompress=False,
         )
         protocol.app = app
         return protocol

@@ -9,11 +9,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
+from dataclasses import dataclass
 
 from skulkd.cluster.fabric import TlsFiles
 from skulkd.wire.config import parse_listen
 
 ASK_S = 4.0
+_GARBAGE_FRAME = b"\x04\x00\xff\xff\xff\xff"
+_TLS_ALERT = b"\x15"
 
 
 class BadCertificate(ValueError):
@@ -66,19 +69,19 @@ async def why_refused(address: str, tls: TlsFiles | None, secret_origin: str) ->
 
 
 async def _tls_reason(address: str, tls: TlsFiles | None) -> str | None:
+    found = await _handshake(address, _context(tls))
     if tls is None:
-        if await _handshake(address, _context(None)) is None:
-            return None
-        return (
-            "its links are encrypted and it wants a certificate; set cluster.tls on this node, too"
-        )
-    error = await _handshake(address, _context(tls))
-    if error is None:
-        return "its links are not encrypted, this node's are (cluster.tls)"
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return f"its certificate is not of this node's authority ({tls.authority})"
-    if isinstance(error, ssl.SSLError):
-        return f"it does not accept this node's certificate ({tls.certificate})"
+        encrypted = "its links are encrypted; set cluster.tls on this node, too"
+        return encrypted if isinstance(found, _Encrypted) else None
+    match found:
+        case _Silent():
+            return f"it did not answer a TLS handshake within {ASK_S:g} s; it may be overloaded"
+        case _Plain():
+            return "its links are not encrypted, this node's are (cluster.tls)"
+        case _Encrypted(error=ssl.SSLCertVerificationError()):
+            return f"its certificate is not of this node's authority ({tls.authority})"
+        case _Encrypted(error=ssl.SSLError()):
+            return f"it does not accept this node's certificate ({tls.certificate})"
     return None
 
 
@@ -93,22 +96,58 @@ def _context(tls: TlsFiles | None) -> ssl.SSLContext:
     return context
 
 
-async def _handshake(address: str, context: ssl.SSLContext) -> Exception | None:
-    """None when that is no TLS; else how it went on: a TimeoutError is an open door."""
+class _Plain:
+    """It answers, but not in TLS."""
+
+
+class _Silent:
+    """It accepts the connection and says nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Encrypted:
+    """It speaks TLS; `error` is how the connection ended, None while it stays open."""
+
+    error: Exception | None
+
+
+async def _handshake(address: str, context: ssl.SSLContext) -> _Plain | _Silent | _Encrypted:
     host, port = parse_listen(address)
     try:
         async with asyncio.timeout(ASK_S):
             reader, writer = await asyncio.open_connection(host, port, ssl=context)
     except ssl.SSLCertVerificationError as error:
-        return error
-    except (OSError, TimeoutError):
-        return None
+        return _Encrypted(error)
+    except TimeoutError:
+        return _Plain() if await _rejects_garbage(host, port) else _Silent()
+    except OSError:
+        return _Plain()
     try:
         # Whether it takes this node's certificate comes after the handshake.
         async with asyncio.timeout(1.0):
             await reader.read(1)
     except (OSError, TimeoutError) as error:
-        return error
+        return _Encrypted(error)
     finally:
         writer.transport.abort()
-    return TimeoutError()
+    return _Encrypted(None)
+
+
+async def _rejects_garbage(host: str, port: int) -> bool:
+    """Whether a frame without meaning makes it hang up, as Zenoh without TLS does.
+
+    To Zenoh a TLS greeting is the beginning of a longer frame, so it waits for the rest.
+    """
+    try:
+        async with asyncio.timeout(ASK_S):
+            reader, writer = await asyncio.open_connection(host, port)
+            try:
+                writer.write(_GARBAGE_FRAME)
+                answer = await reader.read(1)
+            finally:
+                writer.transport.abort()
+    except ConnectionError:
+        return True
+    except (OSError, TimeoutError):
+        return False
+    return answer != _TLS_ALERT

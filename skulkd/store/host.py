@@ -56,7 +56,9 @@ class StoreHost:
     async def start(self, host: str, port: int) -> int:
         """Listen; the port. Raises OSError when it is taken, StoreError for an unusable root."""
         await asyncio.to_thread(self._prepare_root)
-        runner = web.AppRunner(self._app(), access_log=None, shutdown_timeout=0.5)
+        runner = web.AppRunner(
+            self._app(), access_log=None, shutdown_timeout=0.5, auto_decompress=False
+        )
         await runner.setup()
         self._runner = runner
         site = web.TCPSite(runner, host, port, ssl_context=self.tls)

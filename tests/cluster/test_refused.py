@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +22,7 @@ async def test_the_reason_names_the_certificate_or_the_secret(tmp_path: Path) ->
     make_certificates(theirs, "x")
     mixed = replace(tls_files(theirs, "x"), authority=ours / "ca.pem")
     cases: dict[str, TlsFiles | None] = {
-        "encrypted and it wants a certificate": None,
+        "its links are encrypted; set cluster.tls": None,
         "its certificate is not of this node's authority": tls_files(theirs, "x"),
         "it does not accept this node's certificate": mixed,
         "its cluster secret or namespace is another one": tls_files(ours, "b"),
@@ -42,6 +43,15 @@ async def test_a_node_without_tls_is_told_apart_from_another_secret(tmp_path: Pa
         assert f"secret or namespace is another one (this node's secret is from {SECRET_FROM})" in (
             told
         )
+
+
+async def test_a_port_that_says_nothing_is_not_called_unencrypted(tmp_path: Path) -> None:
+    make_certificates(tmp_path, "b")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        # Never accepted: the kernel takes the connections, and nobody answers.
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        told = await why_refused(address, tls_files(tmp_path, "b"), SECRET_FROM)
+    assert "did not answer a TLS handshake" in told
 
 
 def test_a_file_that_cannot_be_used_is_named_with_its_key(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def test_daemons_form_over_tls_and_refuse_who_has_no_certificate(tmp_path: Path)
 
 
 def assert_refused(made: LiveCluster, strangers: list[LiveNode]) -> None:
-    reasons = ["its links are encrypted and it wants a certificate", "not of this node's authority"]
+    reasons = ["its links are encrypted; set cluster.tls", "not of this node's authority"]
     for stranger, reason in zip(strangers, reasons, strict=True):
         wait_until(lambda one=stranger: is_formed([one]), "it to lead itself", DEADLINE_S)
         wait_until(lambda one=stranger: refusals(one), "it to say why", DEADLINE_S)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import socket
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -150,3 +153,50 @@ def test_without_configured_origins_a_preflight_is_a_plain_refusal(
     )
     assert status == 403
     assert headers["Access-Control-Allow-Origin"] is None
+
+
+POST = b"POST /config HTTP/1.1\r\nHost: x\r\n"
+BROKEN_REQUESTS = {
+    "gzip": POST + b"Content-Encoding: gzip\r\nContent-Length: 8\r\n\r\nnot gzip",
+    "chunk": POST + b"Transfer-Encoding: chunked\r\n\r\nzz\r\nbad chunk\r\n",
+    "cut": POST + b"Content-Length: 80\r\n\r\ncut",
+    "length": POST + b"Content-Length: -1\r\n\r\n",
+    "version": b"GET /state HTTP/9.9\r\n\r\n",
+    "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    "long": b"GET " + b"/" * 20_000 + b" HTTP/1.1\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("request_of_a_stranger", BROKEN_REQUESTS.values(), ids=BROKEN_REQUESTS)
+def test_a_stranger_s_broken_request_writes_no_traceback(
+    quiet: DaemonProcess, request_of_a_stranger: bytes
+) -> None:
+    before = len(quiet.stderr)
+    for _ in range(20):
+        with socket.create_connection(("127.0.0.1", quiet.port), 20) as connection:
+            connection.settimeout(60)
+            head, gap, body = request_of_a_stranger.partition(b"\r\n\r\n")
+            with contextlib.suppress(ConnectionError):
+                connection.sendall(head + gap)
+                if body:
+                    # The refusal comes before the body is read.
+                    connection.recv(1)
+                    connection.sendall(body)
+                connection.shutdown(socket.SHUT_WR)
+                while connection.recv(65536):
+                    continue
+    assert ask(quiet, "/healthz")[0] == 200
+    assert quiet.stderr[before:] == []
+
+
+@pytest.fixture(scope="module")
+def quiet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
+    """A daemon that asks this machine for the secret, too, and logs as usual."""
+    home = tmp_path_factory.mktemp("quiet")
+    (home / "skulk.yaml").write_text(CONFIG)
+    process = spawn_daemon(home)
+    try:
+        process.wait_ready()
+        yield process
+    finally:
+        process.kill()
