@@ -163,7 +163,7 @@ def test_diagnostics_show_the_runner_and_its_phases(served: Served) -> None:
     assert bundle["warnings"] == []
     [placement] = bundle["placements"]
     assert placement["runners"][0]["statusKind"] in ("RunnerReady", "RunnerRunning")
-    timeline = Timeline.model_validate(served.daemon.get("/v1/diagnostics/cluster/timeline"))
+    timeline = Timeline.model_validate(served.daemon.get("/v1/cluster/timeline"))
     [runner] = timeline.runners
     assert runner.runner_id == record["runnerId"]
     assert runner.pid == record["pid"]
