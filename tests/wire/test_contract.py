@@ -71,6 +71,8 @@ ADDED = {  # optional keys that the reference's models do not have
     ("CreateInstanceParams", "excluded_nodes"),  # for the day it has to move
     ("CreateInstanceParams", "only_nodes"),
     ("CreateInstanceResponse", "instance_id"),  # the reference lets clients guess it
+    ("GenerationStats", "serving_batches"),  # newer harnesses than the document want them
+    ("GenerationStats", "in_flight_at_admission"),
     ("PlaceInstanceParams", "only_nodes"),
     ("PlacementPreview", "effective_sharding"),  # what a row would really be and need
     ("PlacementPreview", "effective_instance_meta"),
