@@ -8,7 +8,6 @@ import json
 import pkgutil
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 import jsonschema
@@ -18,10 +17,8 @@ from schema_samples import Plain, Sampler, plain_choices
 
 import skulkd.wire
 from skulkd.wire.base import TaggedModel
+from tests.reference_schemas import REFERENCE, TAGGED, bare_name, with_tags
 
-REFERENCE = json.loads(
-    (Path(__file__).parents[1] / "data" / "openapi.json").read_text(encoding="utf-8")
-)
 SCHEMAS: dict[str, dict[str, Any]] = REFERENCE["components"]["schemas"]
 
 NOT_IMPLEMENTED = {
@@ -51,13 +48,6 @@ NOT_IMPLEMENTED = {
 # Deliberate differences.
 RENAMED = {"ValidationError": "ValidationErrorItem"}  # pydantic has the other name already
 REORDERED = {"ValidationErrorItem"}  # the running reference writes `type` first
-TAGGED = {  # the document leaves out the tag that the running reference writes
-    "CfgShardMetadata",
-    "MlxJacclInstance",
-    "MlxRingInstance",
-    "PipelineShardMetadata",
-    "TensorShardMetadata",
-}
 UNKNOWN_WHEN_ABSENT = {  # an absent key is "not measured" here, and zero in the reference
     ("SystemPerformanceProfile", "gpuUsage"),
     ("SystemPerformanceProfile", "temp"),
@@ -111,8 +101,7 @@ def _closed_sets() -> dict[str, tuple[str, ...]]:
 
 
 def _our_name(schema_name: str) -> str:
-    bare = schema_name.removesuffix("-Input").removesuffix("-Output")
-    return RENAMED.get(bare, bare)
+    return RENAMED.get(bare_name(schema_name), bare_name(schema_name))
 
 
 MODELS = _models()
@@ -128,23 +117,8 @@ def _real_reference() -> dict[str, Any]:
     for schema in schemas.values():
         properties = schema.get("properties", {})
         for key, part in properties.items():
-            properties[key] = _with_tags(part)
+            properties[key] = with_tags(part)
     return document
-
-
-def _with_tags(part: Any) -> Any:
-    if isinstance(part, list):
-        return [_with_tags(item) for item in part]
-    if not isinstance(part, dict):
-        return part
-    if "$ref" in part and (name := _our_name(part["$ref"].rsplit("/", 1)[1])) in TAGGED:
-        return {
-            "type": "object",
-            "properties": {name: part},
-            "required": [name],
-            "additionalProperties": False,
-        }
-    return {key: _with_tags(value) for key, value in part.items()}
 
 
 REAL_REFERENCE = _real_reference()
