@@ -28,7 +28,7 @@ _ABOUT = {
     "docs": "every endpoint, with its fields",
     "openapi": "the same for programs",
     "models": "models that can be placed",
-    "chat": "OpenAI chat completions (POST)",
+    "chat": "OpenAI chat completions, by POST",
     "state": "the state of the cluster",
     "health": "whether the daemon is alive",
     "metrics": "figures for Prometheus",
@@ -57,7 +57,7 @@ def render(info: ServiceInfo) -> str:
     """A whole HTML page."""
     title = escape(f"{info.name} {info.version}")
     rows = "".join(
-        f"<tr><td><a href='{path}'>{path}</a></td><td>{escape(_ABOUT[name])}</td></tr>"
+        f"<tr><td>{_link(name, path)}</td><td>{escape(_ABOUT[name])}</td></tr>"
         for name, path in info.links.items()
     )
     return (
@@ -69,3 +69,8 @@ def render(info: ServiceInfo) -> str:
         "Operate it with <code>skulkctl status</code>.</p></header>"
         f"<main><table><tbody>{rows}</tbody></table></main></body></html>"
     )
+
+
+def _link(name: str, path: str) -> str:
+    # A browser cannot follow what only takes a POST.
+    return f"<code>{path}</code>" if name == "chat" else f"<a href='{path}'>{path}</a>"
