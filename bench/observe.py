@@ -102,7 +102,7 @@ async def _timeline() -> Figure:
         async with serving(nodes[0]) as url, aiohttp.ClientSession(url) as client:
             for _ in range(10):
                 began = time.perf_counter()
-                async with client.get("/v1/diagnostics/cluster/timeline") as answer:
+                async with client.get("/v1/cluster/timeline") as answer:
                     body = await answer.json()
                 times.append(time.perf_counter() - began)
         for node in nodes[1:]:

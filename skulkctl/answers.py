@@ -23,6 +23,7 @@ from skulkctl.screen import printable
 from skulkctl.views.read import dig, mapping, sequence, text
 
 _PREVIEW = 200
+_UNKNOWN_URL = "unknown_url"
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,10 @@ def is_missing_route(answer: Answer) -> bool:
     if answer.status != HTTPStatus.NOT_FOUND:
         return False
     document = _parsed(answer.body)
-    return not mapping(document, "error") and text(document, "detail") in (None, "Not Found")
+    error = mapping(document, "error")
+    if error:
+        return error.get("code") == _UNKNOWN_URL
+    return text(document, "detail") in (None, "Not Found")
 
 
 def error_of(answer: Answer) -> CliError:

@@ -134,7 +134,8 @@ def chat_error(answer: Answer, model_id: str) -> CliError:
         hints = [f"skulkctl place {model_id} --wait"]
         return NotFound(f"{model_id} is not placed", *why, hints=hints, details=details)
     after = answer.header("retry-after")
-    if answer.status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE):
+    waits = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
+    if answer.status in waits or after is not None:
         kind = Refused if answer.status == HTTPStatus.TOO_MANY_REQUESTS else ServerFailed
         hints = [f"ask again in {after}s" if after else "ask again later", "skulkctl instances"]
         return kind(what, *why, hints=hints, details=details)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from skulkctl.bundles import TIMELINE, write_bundle
 from skulkctl.client import Client, path_segment
 from skulkctl.errors import CliError, UsageMistake
-from skulkctl.tui.feed import PATH as TIMELINE_PATH
+from skulkctl.tui.feed import PATHS as TIMELINE_PATHS
 from skulkctl.units import time_text
 from skulkctl.verdict import judge
 from skulkctl.verdict.ranks import Group, Rank
@@ -49,7 +49,7 @@ def capture_ranks(
     Raises CliError when no rank could be captured; a rank that could not is in the manifest.
     """
     client = Client(target, sample_s + MARGIN_S)
-    timeline = client.get(TIMELINE_PATH)
+    timeline = client.get_first(*TIMELINE_PATHS)
     names = {rank.node_id: rank.node for rank in group.ranks}
     members: dict[str, bytes] = {TIMELINE: pretty_json({"timeline": timeline, "names": names})}
     verdict = judge(mapping(timeline), names=names).document()

@@ -82,10 +82,10 @@ def gather_facts(call: Invocation, expected_nodes: int | None, min_free_bytes: i
 
 def _timeline(client: Client) -> Document | None:
     """None when the server has none, or does not get it together."""
-    from skulkctl.tui.feed import PATH
+    from skulkctl.tui.feed import PATHS
 
     try:
-        answer = client.get_optional(PATH)
+        answer = client.get_first(*PATHS)
     except CliError:
         return None
     return mapping(answer) or None

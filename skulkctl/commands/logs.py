@@ -95,7 +95,7 @@ def _place(call: Invocation, node: str | None, runner: str | None) -> tuple[str,
     """The path to ask, and the runner's whole id."""
     from skulkctl.client import path_segment
     from skulkctl.fetch import fetch_state
-    from skulkctl.tui.feed import PATH
+    from skulkctl.tui.feed import PATHS
     from skulkctl.views.nodes import find_node
     from skulkctl.views.read import sequence, text
 
@@ -105,7 +105,7 @@ def _place(call: Invocation, node: str | None, runner: str | None) -> tuple[str,
     if runner is not None:
         known = [
             (text(one, "nodeId") or "", text(one, "runnerId") or "")
-            for one in sequence(call.client.get(PATH), "runners")
+            for one in sequence(call.client.get_first(*PATHS), "runners")
         ]
         found = [one for one in known if one[1].startswith(runner) and node_id in (None, one[0])]
         if len(found) == 1:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from skulkctl.command import new_app
-from skulkctl.errors import NotFound, Refused
+from skulkctl.errors import NotFound, Refused, RouteMissing
 from skulkctl.exits import ExitCode
 from skulkctl.invocation import Invocation
 from skulkctl.options import CONFIRM, FORMAT, REACH, verb
@@ -73,10 +73,15 @@ def purge_staging(
 
 
 def _ask(call: Invocation, body: Document, model: str | None) -> object:
-    from skulkctl.views.read import mapping
-
     try:
-        answer = call.client.change("POST", "/store/purge-staging", body)
+        return call.client.change("POST", "/v1/cluster/purge-staging", body)
+    except RouteMissing as error:
+        raise Refused(
+            "this server cannot say what a purge would delete",
+            "a stock node also deletes models that are in use, so skulkctl does not ask it to",
+            hints=["if you mean it:  skulkctl api POST /store/purge-staging -d '{}'"],
+            details=error.details,
+        ) from error
     except NotFound as error:
         raise NotFound(
             f"cannot purge {model or 'staging'}",
@@ -84,22 +89,6 @@ def _ask(call: Invocation, body: Document, model: str | None) -> object:
             hints=["skulkctl storage --all-nodes"],
             details=error.details,
         ) from error
-    except Refused as error:
-        if not any("dryRun" in line or "dry_run" in line for line in (error.what, *error.why)):
-            raise
-        raise _stock(error) from error
-    if "nodes" not in mapping(answer):
-        raise _stock(None)
-    return answer
-
-
-def _stock(error: Refused | None) -> Refused:
-    return Refused(
-        "this server cannot say what a purge would delete",
-        "a stock node also deletes models that are in use, so skulkctl does not ask it to",
-        hints=["if you mean it:  skulkctl api POST /store/purge-staging -d '{}'"],
-        details=() if error is None else error.details,
-    )
 
 
 def _node_ids(call: Invocation, typed: Sequence[str]) -> list[str]:

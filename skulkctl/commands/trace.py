@@ -112,7 +112,7 @@ def _newer(items: list[dict[str, object]], typed: str) -> list[dict[str, object]
 def _items(call: Invocation) -> tuple[list[dict[str, object]], list[str]]:
     from skulkctl.views.traces import trace_items
 
-    answer = call.client.get("/v1/traces/cluster")
+    answer = call.client.get_first("/v1/cluster/traces", "/v1/traces/cluster")
     return trace_items(answer), _silent(answer)
 
 
@@ -230,7 +230,7 @@ def rm(
         return ExitCode.DONE
     what = f"delete {len(ids)} trace{'' if len(ids) == 1 else 's'}"
     protect(call, what, Danger(what, why=tuple(ids)))
-    answer = call.client.change("POST", "/v1/traces/cluster/delete", {"taskIds": ids})
+    answer = call.client.change("POST", "/v1/cluster/traces/delete", {"taskIds": ids})
     gone, quiet = [str(one) for one in sequence(answer, "deleted")], _silent(answer)
     told = "".join(f"deleted {one}\n" for one in gone)
     write(call.style.single("TracesDeleted", {"deleted": gone}, ",".join(gone), lambda _: told))

@@ -16,7 +16,8 @@ from skulkctl.views.read import Document, sequence, text
 if TYPE_CHECKING:
     from skulkctl.contexts import Target
 
-PATH = "/v1/diagnostics/cluster/timeline"
+PATHS = ("/v1/cluster/timeline", "/v1/diagnostics/cluster/timeline")
+"""Our own endpoint, and that of a stock node, which says less."""
 EVERY_S = 2.0
 SLOW_EVERY_S = 5.0
 LONGEST_S = 30.0
@@ -55,7 +56,7 @@ class LiveFeed:
 
         # A new client each time: another endpoint of the context may answer meanwhile.
         client = Client(self._target, self._timeout_s)
-        timeline = client.get(PATH)
+        timeline = client.get_first(*PATHS)
         if not isinstance(timeline, Mapping):
             raise CliError(f"{client.endpoint} gave no timeline")
         if not nodes_of(timeline) <= self._names.keys():

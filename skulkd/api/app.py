@@ -22,6 +22,7 @@ from skulkd.api import (
     health,
     identity,
     instances,
+    landing,
     load,
     logs,
     models,
@@ -48,6 +49,7 @@ from skulkd.api.services import SERVICES, Services, services
 # A literal path must come before a pattern that would swallow it.
 FAMILIES: tuple[RouteTable, ...] = (
     identity.routes,
+    landing.routes,
     state.routes,
     cluster.routes,
     config.routes,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from uuid import uuid4
@@ -15,6 +16,7 @@ class Command:
 
     def __init__(self) -> None:
         self.command_id = CommandId(str(uuid4()))
+        self.opened_at = time.monotonic()
         self.cancelled = False
         self._stream: TaskStream | None = None
         self._on_close: list[Callable[[], object]] = []

@@ -17,12 +17,13 @@ from uuid import uuid4
 from skulkd.api.commands import Command
 from skulkd.api.errors import ApiError
 from skulkd.api.journal import Journal
+from skulkd.api.request_meter import RequestMeter
 from skulkd.api.task_relay import NotTaken, RemoteTasks
 from skulkd.api.wanted import Wanted
 from skulkd.api.worker_seam import Worker
 from skulkd.peers import Peers
 from skulkd.wire.cards import ModelCard
-from skulkd.wire.ids import InstanceId, NodeId, TaskId
+from skulkd.wire.ids import InstanceId, ModelId, NodeId, TaskId
 from skulkd.wire.instances import Instance
 from skulkd.wire.runners import RunnerFailed, RunnerReady, RunnerRunning
 from skulkd.wire.state import State
@@ -81,6 +82,7 @@ class Dispatcher:
         self._draining: Callable[[], Container[NodeId]] = frozenset
         self.waiting = 0
         """Requests that wait for a model to become ready."""
+        self.meter = RequestMeter()
 
     def avoid(self, draining: Callable[[], Container[NodeId]]) -> None:
         """Give nothing to these nodes while another instance can take it."""
@@ -89,6 +91,16 @@ class Dispatcher:
     def homeless(self) -> Sequence[Instance]:
         """What lost its node, or was switched off, and waits for a place."""
         return self._outlook.homeless()
+
+    def readiness(self) -> list[tuple[ModelId, bool]]:
+        """The model of every instance, and whether it serves; one without a node does not."""
+        state = self._state()
+        placed = [
+            (one.shard_assignments.model_id, _serves(state, one))
+            for one in state.instances.values()
+        ]
+        waiting = [one for one in self.homeless() if one.instance_id not in state.instances]
+        return placed + [(one.shard_assignments.model_id, False) for one in waiting]
 
     def instances_of(self, model: str) -> list[Instance]:
         """Raises ApiError 404 when the model is not placed, and not about to be; 503 before
@@ -134,6 +146,7 @@ class Dispatcher:
             stream = await self._worker.submit(task, wanted.options)
         else:
             stream = await self._remote.submit(node, task, wanted.options)
+        stream.watch(self.meter.watch(wanted.params.model, command.opened_at))
         return await command.attach(stream)
 
     def check_waiting_room(self) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Any
 
-_STYLE = """
+STYLE = """
 :root{color-scheme:light dark;--edge:#8886;--soft:#8881}
 body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:0 auto;padding:1rem}
 code,.path{font:0.9em ui-monospace,monospace}
@@ -35,7 +35,7 @@ def render_docs(document: Document) -> str:
         [
             "<!doctype html><html lang='en'><head><meta charset='utf-8'>",
             "<meta name='viewport' content='width=device-width,initial-scale=1'>",
-            f"<title>{title} API</title><style>{_STYLE}</style></head><body>",
+            f"<title>{title} API</title><style>{STYLE}</style></head><body>",
             f"<header><h1>{title} API</h1><p>The same as a machine reads it: ",
             "<a href='/api/openapi.json'>/api/openapi.json</a>. From other machines send ",
             "<code>Authorization: Bearer &lt;cluster secret&gt;</code>.</p></header>",

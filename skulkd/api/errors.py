@@ -1,10 +1,11 @@
-"""The four error bodies of the API, as bytes, and the exceptions that lead to them.
+"""The error bodies of the API, as bytes, and the exceptions that lead to them.
 
     ApiError              a handler refuses on purpose          -> {"error": {...}}
-    └── ShuttingDown      the daemon is stopping                -> the same, status 503
+    ├── ShuttingDown      the daemon is stopping                -> the same, status 503
+    └── OpenAiNotFound    nothing under /v1/ has this name      -> the same, with a text as code
     InvalidRequest        a body or query breaks its schema     -> 422 {"detail": [...]}
 
-Unknown routes and methods answer {"detail": "..."}; an uncaught exception is an
+Other unknown routes, and unknown methods, answer {"detail": "..."}; an uncaught exception is an
 envelope with the request id. This module knows no handler and no request.
 """
 
@@ -22,6 +23,7 @@ JSON_TYPE = "application/json"
 NO_HEADERS: Mapping[str, str] = {}
 SERVER = "skulkd"
 INPUT_ECHO_LIMIT = 2048
+UNKNOWN_URL = "unknown_url"
 
 _OK_HEADERS = {"Content-Type": JSON_TYPE, "Server": SERVER}
 
@@ -54,6 +56,24 @@ class ShuttingDown(ApiError):
         # Another node, or this one after a restart, will answer.
         headers = {"Connection": "close", "Retry-After": "1"}
         super().__init__(503, "the daemon is shutting down", headers=headers)
+
+
+class OpenAiNotFound(ApiError):
+    """A 404 in the shape of OpenAI's API, whose clients read `code` as a text."""
+
+    def __init__(self, message: str, code: str, param: str | None = None) -> None:
+        super().__init__(404, message)
+        self.code = code
+        self.param = param
+
+    def body(self) -> bytes:
+        error = {
+            "message": self.message,
+            "type": "invalid_request_error",
+            "param": self.param,
+            "code": self.code,
+        }
+        return _compact({"error": error})
 
 
 class InvalidRequest(Exception):
@@ -114,8 +134,19 @@ def ok(body: bytes) -> web.Response:
 
 def refusal(error: ApiError) -> web.Response:
     """The answer to a deliberate error."""
-    body = envelope(error.status, error.message, error.refusal)
+    if isinstance(error, OpenAiNotFound):
+        body = error.body()
+    else:
+        body = envelope(error.status, error.message, error.refusal)
     return answer(error.status, body, headers=error.headers)
+
+
+def unknown_route(method: str, path: str) -> web.Response:
+    """The answer to a path that no route has."""
+    if not path.startswith("/v1/"):
+        return answer(404, detail_text("Not Found"))
+    message = f"Unknown request URL: {method} {path[:200]} (see /api/docs)"
+    return refusal(OpenAiNotFound(message, UNKNOWN_URL))
 
 
 def _compact(body: dict[str, Any]) -> bytes:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from skulkd.api.errors import ApiError, phrase
 from skulkd.api.sse import data, to_json
-from skulkd.worker.task_stream import INSTANCE_LOST, INVALID_REQUEST, TaskEnded
+from skulkd.worker.task_stream import INVALID_REQUEST, NODE_STOPPING, TaskEnded
 
 _UNNAMED = "the runner gave no reason"
 
 
 def failure_of_task(ended: TaskEnded) -> ApiError | None:
-    """The error that the end of a task stands for; None when it was answered or cancelled."""
+    """The error that the end of a task stands for; None when it was answered or cancelled.
+
+    A lost runner or node is a 500 that may be retried; 503 is for a node that is stopping.
+    """
     if ended.status == "Complete":
         return None
     if ended.status == "Cancelled" and ended.error_message is None:
@@ -18,11 +21,8 @@ def failure_of_task(ended: TaskEnded) -> ApiError | None:
     message = ended.error_message or _UNNAMED
     if ended.error_type == INVALID_REQUEST:
         return ApiError(400, message)
-    if ended.error_type == INSTANCE_LOST:
-        return ApiError(500, message, headers={"Retry-After": "1"})
-    if ended.retryable:
-        return ApiError(503, message, headers={"Retry-After": "1"})
-    return ApiError(500, message)
+    status = 503 if ended.error_type == NODE_STOPPING else 500
+    return ApiError(status, message, headers={"Retry-After": "1"} if ended.retryable else {})
 
 
 def error_frame(error: ApiError) -> str:

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from bisect import bisect_left
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from prometheus_client.core import (
@@ -21,6 +19,8 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from skulkd.api.histogram import Histogram
+
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 LAG_INTERVAL_S = 1.0
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
@@ -29,36 +29,27 @@ BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.
 Readings = Callable[[], dict[str, float]]
 
 
-@dataclass(slots=True)
-class _Tally:
-    """Requests of one route, method and status."""
-
-    buckets: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS_S) + 1))
-    seconds: float = 0.0
-
-
 class _RequestCollector(Collector):
     """Plain counters while serving; Prometheus' own objects only when somebody scrapes."""
 
     def __init__(self) -> None:
-        self._tallies: dict[tuple[str, str, int], _Tally] = {}
+        self._times: dict[tuple[str, str, int], Histogram] = {}
 
     def count(self, route: str, method: str, status: int, seconds: float) -> None:
         key = (route, method if method in METHODS else "OTHER", status)
-        tally = self._tallies.get(key)
-        if tally is None:
-            tally = self._tallies[key] = _Tally()
-        tally.buckets[bisect_left(BUCKETS_S, seconds)] += 1
-        tally.seconds += seconds
+        times = self._times.get(key)
+        if times is None:
+            times = self._times[key] = Histogram(BUCKETS_S)
+        times.add(seconds)
 
     def collect(self) -> Iterator[Metric]:
         labels = ["route", "method", "status"]
         requests = CounterMetricFamily("skulk_http_requests", "Answered requests", labels=labels)
         times = HistogramMetricFamily("skulk_http_request_seconds", "Time to answer", labels=labels)
-        for (route, method, status), tally in sorted(self._tallies.items()):
+        for (route, method, status), found in sorted(self._times.items(), key=lambda one: one[0]):
             values = [route, method, str(status)]
-            requests.add_metric(values, sum(tally.buckets))
-            times.add_metric(values, _cumulative(tally.buckets), tally.seconds)
+            requests.add_metric(values, found.count)
+            times.add_metric(values, found.cumulative(), found.total)
         yield requests
         yield times
 
@@ -108,12 +99,3 @@ class Metrics:
             due = loop.time() + LAG_INTERVAL_S
             await asyncio.sleep(LAG_INTERVAL_S)
             self._lag.set(max(0.0, loop.time() - due))
-
-
-def _cumulative(buckets: list[int]) -> list[tuple[str, float]]:
-    total = 0
-    rows: list[tuple[str, float]] = []
-    for bound, count in zip((*map(str, BUCKETS_S), "+Inf"), buckets, strict=True):
-        total += count
-        rows.append((bound, total))
-    return rows

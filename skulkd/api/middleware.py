@@ -155,7 +155,7 @@ def _failure(request: web.Request, error: Exception, request_id: str) -> web.Res
         case errors.InvalidRequest():
             return errors.answer(422, errors.detail_items(error.items))
         case web.HTTPNotFound():
-            return errors.answer(404, errors.detail_text("Not Found"))
+            return errors.unknown_route(request.method, request.path)
         case web.HTTPMethodNotAllowed():
             allow = {"Allow": ", ".join(sorted(error.allowed_methods))}
             return errors.answer(405, errors.detail_text("Method Not Allowed"), headers=allow)

@@ -1,13 +1,14 @@
-"""Models that can be placed: `GET /models`, `GET /v1/models`, and cards of the operator's own."""
+"""Models that can be placed: `GET /models`, `GET /v1/models…`, and cards of the operator's own."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from aiohttp import web
 from pydantic import Field
 
-from skulkd.api.errors import ApiError, ok
+from skulkd.api.errors import ApiError, OpenAiNotFound, ok
 from skulkd.api.routes import RouteTable
 from skulkd.api.services import Services, services
 from skulkd.api.streams import send
@@ -22,6 +23,7 @@ from skulkd.wire.catalogue import (
     ModelListModel,
 )
 from skulkd.wire.downloads import DownloadCompleted
+from skulkd.wire.errors import OpenAiErrorEnvelope
 from skulkd.wire.events import CustomModelCardAdded, CustomModelCardDeleted
 from skulkd.wire.ids import ModelId
 
@@ -46,6 +48,22 @@ async def get_models(request: web.Request, query: ModelsQuery) -> web.StreamResp
 )
 async def get_v1_models(request: web.Request, query: ModelsQuery) -> web.StreamResponse:
     return await _list(request, query)
+
+
+@routes.get(
+    "/v1/models/{model_id:.+}",
+    summary="One model of the catalogue, for OpenAI clients",
+    answer=ModelListModel,
+    other_answers=((404, OpenAiErrorEnvelope),),
+)
+async def get_v1_model(request: web.Request) -> web.StreamResponse:
+    model_id = request.match_info["model_id"]
+    for card in await _cards(services(request)):
+        if card.model_id == model_id:
+            body = model_entry(card, int(time.time()))
+            return await send(request, body.model_dump_json().encode())
+    message = f"The model '{model_id[:200]}' does not exist"
+    raise OpenAiNotFound(message, "model_not_found", param="model")
 
 
 @routes.post(
@@ -87,11 +105,16 @@ async def delete_custom_model(request: web.Request) -> web.Response:
     return ok(body.model_dump_json().encode())
 
 
+async def _cards(node: Services) -> Sequence[ModelCard]:
+    cards = (await node.inference.models.catalogue()).cards
+    if node.settings.sources.environ.get("SKULK_ENABLE_IMAGE_MODELS", "").lower() == "true":
+        return cards
+    return [card for card in cards if not _IMAGE_TASKS.intersection(card.tasks)]
+
+
 async def _list(request: web.Request, query: ModelsQuery) -> web.StreamResponse:
     node = services(request)
-    cards = (await node.inference.models.catalogue()).cards
-    if node.settings.sources.environ.get("SKULK_ENABLE_IMAGE_MODELS", "").lower() != "true":
-        cards = [card for card in cards if not _IMAGE_TASKS.intersection(card.tasks)]
+    cards = await _cards(node)
     if query.status == DOWNLOADED:
         there = await _downloaded(node)
         cards = [card for card in cards if card.model_id in there]

@@ -1,4 +1,4 @@
-"""What models cost on disk: `/store/storage`, `/store/purge-staging`, and both for all nodes."""
+"""What models cost on disk: `/store/storage`, `/store/purge-staging`, and both in more detail."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from skulkd.peers import Asked, PeerError, PeerRefused, Peers, ask_others
 from skulkd.store.caretaker import Caretaker
 from skulkd.store.errors import StoreError
 from skulkd.store.uses import name_of
+from skulkd.wire.base import narrow
 from skulkd.wire.ids import CommandId, ModelId, NodeId
 from skulkd.wire.storage import (
     ClusterStorage,
@@ -24,6 +25,8 @@ from skulkd.wire.storage import (
     NodeStorageSummary,
     PurgeRequest,
     PurgeResult,
+    PurgeStagingRequest,
+    PurgeStagingResponse,
 )
 
 routes = RouteTable("storage")
@@ -60,7 +63,7 @@ async def get_storage(request: web.Request) -> web.Response:
         summary = await services(request).store.caretaker.summary()
     except StoreError as error:
         raise ApiError(500, error.message) from error
-    return ok(summary.as_reference().model_dump_json().encode())
+    return ok(narrow(summary, NodeStorageSummary).model_dump_json().encode())
 
 
 @routes.get("/store/storage/cluster", summary="The same of every node", answer=ClusterStorage)
@@ -71,26 +74,40 @@ async def get_cluster_storage(request: web.Request) -> web.Response:
 
 @routes.post(
     "/store/purge-staging",
-    summary="Delete staged copies that nobody uses, on all nodes or some",
+    summary="Delete staged copies that are not in use, on all nodes",
+    body=PurgeStagingRequest,
+    answer=PurgeStagingResponse,
+    errors=(404,),
+)
+async def post_purge_staging(request: web.Request, body: PurgeStagingRequest) -> web.Response:
+    result = await _run_purge(services(request), PurgeRequest(model_id=body.model_id))
+    return ok(narrow(result, PurgeStagingResponse).model_dump_json().encode())
+
+
+@routes.post(
+    "/v1/cluster/purge-staging",
+    summary="The same with a dry run, on all nodes or some, and with the result of each node",
     body=PurgeRequest,
     answer=PurgeResult,
     errors=(404,),
 )
-async def post_purge(request: web.Request, body: PurgeRequest) -> web.Response:
-    node = services(request)
+async def post_cluster_purge_staging(request: web.Request, body: PurgeRequest) -> web.Response:
+    return ok((await _run_purge(services(request), body)).model_dump_json().encode())
+
+
+async def _run_purge(node: Services, body: PurgeRequest) -> PurgeResult:
     _check_nodes(node, body.nodes)
     model_id = body.model_id or None
     if model_id is not None and not await _is_known(node, model_id):
         raise ApiError(404, f"Model {model_id} is unknown and staged nowhere; nothing was purged")
     wanted = body.model_copy(update={"model_id": model_id, "nodes": None})
     results = await _purge(node, wanted, body.nodes)
-    answer = PurgeResult(
+    return PurgeResult(
         command_id=CommandId(str(uuid4())),
         message=_message(body, results),
         dry_run=body.dry_run,
         nodes=results,
     )
-    return ok(answer.model_dump_json().encode())
 
 
 async def _everywhere(node: Services) -> list[NodeStorageAnswer]:

@@ -1,5 +1,6 @@
 """`GET /v1/diagnostics/cluster/timeline`: the phases of all runners of all nodes, side by side.
 
+`GET /v1/cluster/timeline` is our own: the same with live positions, deadlines and clock skews.
 Every node is asked at the same moment; whoever does not answer is listed with the reason. The
 same question measures how far the nodes' clocks are apart.
 """
@@ -20,9 +21,12 @@ from skulkd.api.services import Services, services
 from skulkd.api.streams import send
 from skulkd.observe.timeline import NoPart, Part, clock_offset_s, read_part, side_by_side, stitch
 from skulkd.peers import Peer, PeerError
-from skulkd.wire.base import format_offset
+from skulkd.wire.base import format_offset, json_keys
 from skulkd.wire.timeline import (
+    ClusterTimeline,
+    ClusterTimelineEntry,
     ClusterTimelineLimits,
+    ClusterTimelineRunner,
     ClusterTimelineSkew,
     ClusterTimelineUnreachable,
     NodeTimeline,
@@ -34,6 +38,9 @@ routes = RouteTable("diagnostics")
 METHOD = "observe.timeline"
 DEADLINE_S = 2.0
 NOT_HERE = "not in the cluster any more"
+_TIMELINE_KEYS = json_keys(ClusterTimeline)
+_RUNNER_KEYS = json_keys(ClusterTimelineRunner)
+_ENTRY_KEYS = json_keys(ClusterTimelineEntry)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +57,39 @@ class _Heard:
 @routes.get(
     "/v1/diagnostics/cluster/timeline",
     summary="Phases of all runners side by side",
+    answer=ClusterTimeline,
+)
+async def get_diagnostics_timeline(request: web.Request) -> web.StreamResponse:
+    document = await cluster_timeline(services(request))
+    return await send(request, to_json(reference_timeline(document)))
+
+
+@routes.get(
+    "/v1/cluster/timeline",
+    summary="The same with live positions, pending tasks, deadlines and clock skews",
     answer=Timeline,
 )
 async def get_cluster_timeline(request: web.Request) -> web.StreamResponse:
-    body = await cluster_timeline(services(request))
-    return await send(request, body)
+    return await send(request, to_json(await cluster_timeline(services(request))))
 
 
-async def cluster_timeline(node: Services) -> bytes:
-    """The timeline as JSON, with everybody who answered within the deadline."""
+def reference_timeline(document: dict[str, Any]) -> dict[str, Any]:
+    """The timeline without the keys that the reference lacks.
+
+    Picks keys instead of reading models: there may be thousands of entries.
+    """
+    whole = {key: document[key] for key in _TIMELINE_KEYS}
+    whole["runners"] = [_picked(one, _RUNNER_KEYS) for one in document["runners"]]
+    whole["timeline"] = [_picked(one, _ENTRY_KEYS) for one in document["timeline"]]
+    return whole
+
+
+def _picked(item: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
+    return {key: item[key] for key in keys if key in item}
+
+
+async def cluster_timeline(node: Services) -> dict[str, Any]:
+    """The timeline as JSON, with every node that answered within the deadline."""
     own = node.identity.node_id
     heard = await asyncio.gather(*(_ask(node, peer) for peer in node.peers.others()))
     known = [(one, one.part) for one in heard if one.part is not None]
@@ -84,7 +115,7 @@ async def cluster_timeline(node: Services) -> bytes:
     )
     document: dict[str, Any] = frame.model_dump(mode="json")
     document["runners"], document["timeline"] = runners, entries
-    return to_json(document)
+    return document
 
 
 def serve_timeline(node: Services) -> None:

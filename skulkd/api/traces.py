@@ -1,4 +1,7 @@
-"""`/v1/traces…`: recorded traces of this node, and of the cluster merged by task id."""
+"""`/v1/traces…`: recorded traces of this node, and of the cluster merged by task id.
+
+`/v1/cluster/traces…` are our own: the list with ranks and silent nodes, and deleting everywhere.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,7 @@ from skulkd.api.trace_desk import METHOD as PART
 from skulkd.observe.trace_files import BadTraceId, NoSuchTrace, Trace, chrome_json
 from skulkd.observe.trace_stats import item_of, merged, merged_items, source_nodes, stats_of
 from skulkd.peers import Asked, ask_others
+from skulkd.wire.base import narrow
 from skulkd.wire.ids import NodeId, TaskId
 from skulkd.wire.tracing import (
     ClusterDeleteTracesResponse,
@@ -27,6 +31,7 @@ from skulkd.wire.tracing import (
     TraceEventResponse,
     TraceItem,
     TraceItems,
+    TraceListResponse,
     TracePart,
     TraceResponse,
     TraceSilence,
@@ -44,15 +49,31 @@ _ITEMS = TypeAdapter(list[TraceItem])
 _EVENTS = TypeAdapter(list[TraceEventResponse])
 
 
-@routes.get("/v1/traces", summary="Traces on this node", answer=TraceItems)
+@routes.get("/v1/traces", summary="Traces on this node", answer=TraceListResponse)
 async def get_traces(request: web.Request) -> web.StreamResponse:
-    body = TraceItems(traces=await _own_items(services(request)))
-    return await send(request, body.model_dump_json().encode())
+    items = TraceItems(traces=await _own_items(services(request)))
+    return await send(request, narrow(items, TraceListResponse).model_dump_json().encode())
 
 
-@routes.get("/v1/traces/cluster", summary="Traces on all nodes, one per task", answer=TraceItems)
+@routes.get(
+    "/v1/traces/cluster", summary="Traces on all nodes, one per task", answer=TraceListResponse
+)
+async def get_traces_of_cluster(request: web.Request) -> web.StreamResponse:
+    items = await _cluster_items(services(request))
+    return await send(request, narrow(items, TraceListResponse).model_dump_json().encode())
+
+
+@routes.get(
+    "/v1/cluster/traces",
+    summary="The same with ranks, command ids and the nodes that did not answer",
+    answer=TraceItems,
+)
 async def get_cluster_traces(request: web.Request) -> web.StreamResponse:
-    node = services(request)
+    items = await _cluster_items(services(request))
+    return await send(request, items.model_dump_json().encode())
+
+
+async def _cluster_items(node: Services) -> TraceItems:
     own, asked = await asyncio.gather(
         _own_items(node), ask_others(node.peers, LIST, deadline_s=LIST_S)
     )
@@ -62,8 +83,7 @@ async def get_cluster_traces(request: web.Request) -> web.StreamResponse:
         items += told
         if why:
             silent.append(TraceSilence(node_id=one.peer.node_id, error=why))
-    body = TraceItems(traces=merged_items(items), unreachable_nodes=silent)
-    return await send(request, body.model_dump_json().encode())
+    return TraceItems(traces=merged_items(items), unreachable_nodes=silent)
 
 
 def _items_of(asked: Asked) -> tuple[list[TraceItem], str]:
@@ -89,7 +109,7 @@ async def post_delete_traces(request: web.Request, body: DeleteTracesRequest) ->
 
 
 @routes.post(
-    "/v1/traces/cluster/delete",
+    "/v1/cluster/traces/delete",
     summary="Delete traces on all nodes",
     body=DeleteTracesRequest,
     answer=ClusterDeleteTracesResponse,

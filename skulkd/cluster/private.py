@@ -15,7 +15,7 @@ _WORDS: dict[str, object] = {
     "tools": None,
     "chat_template_messages": None,
     "images": [],
-    "image_hashes": [],
+    "image_hashes": {},
 }
 
 

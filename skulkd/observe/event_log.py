@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from skulkd.wire.events import Event
+from skulkd.wire.events import OWN_EVENTS, Event
 
 CAPACITY = 20_000
 
@@ -52,7 +52,7 @@ class EventLog:
 
 
 def json_chunks(log: EventLog, chunk_events: int = 256) -> Iterator[bytes]:
-    """One JSON array in pieces; events that arrive meanwhile are not part of it.
+    """One JSON array of the reference's events in pieces, without those that arrive meanwhile.
 
     snake_case inside the tags. A slow reader may lose events that leave the ring, never
     the form of the array.
@@ -65,7 +65,12 @@ def json_chunks(log: EventLog, chunk_events: int = 256) -> Iterator[bytes]:
         if not events:
             break  # the log began anew meanwhile
         index += len(events)
-        texts = [event.model_dump_json(by_alias=False) for event in events]
-        yield opening + ",".join(texts).encode()
-        opening = b","
+        texts = [
+            event.model_dump_json(by_alias=False)
+            for event in events
+            if not isinstance(event, OWN_EVENTS)
+        ]
+        if texts:
+            yield opening + ",".join(texts).encode()
+            opening = b","
     yield b"[]" if opening == b"[" else b"]"

@@ -66,7 +66,10 @@ class Engine:
         self._phases = RequestPhases(recorder, group, self._tracer)
         if (link := getattr(loaded.model, "link", None)) is not None:
             link.note = self._common.queued
-        self._speaker = Speaker(loaded.tokenizer, recorder, send) if group.rank == 0 else None
+        self._speaker = None
+        if group.rank == 0:
+            batches = options.max_concurrent > 1
+            self._speaker = Speaker(loaded.tokenizer, recorder, send, serving_batches=batches)
         self._builder = RequestBuilder(loaded, options, recorder)
         lean = shortened(fresh_caches(loaded.model), 0) is not None
         # What one rank cannot cut back, no rank may: their caches must hold the same tokens.

@@ -85,6 +85,9 @@ class Leader(Engine):
         ended, self._ended = tuple(self._ended), []
         refused, self._refused = tuple(self._refused), []
         self._scheduler.apply(plan)
+        in_flight = len(self._scheduler.active) - len(plan.admit)
+        for number, task_id in enumerate(plan.admit, in_flight + 1):
+            self._requests[task_id].in_flight_at_admission = number
         self._leave(ended)
         idle = not len(self._batch)
         self._orders += 1

@@ -150,12 +150,15 @@ class OutputItem(CamelModel):
 
 
 class Output(TaggedModel):
-    """`usage` and `stats` come once, with the last items of the task."""
+    """`usage`, `stats` and `queued_s` come once, with the last items of the task."""
 
     task_id: TaskId
     items: list[OutputItem] = Field(default_factory=list)
     usage: Usage | None = None
     stats: GenerationStats | None = None
+    queued_s: float | None = Field(
+        default=None, description="How long the task waited in the runner to be admitted."
+    )
 
 
 class PrefillProgress(TaggedModel):

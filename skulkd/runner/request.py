@@ -59,7 +59,9 @@ class Request:
     waiting: list[Choice] = field(default_factory=list)
     cached: int = 0
     pieces: int = 0
+    accepted_at: float = field(default_factory=time.monotonic)
     admitted_at: float = 0.0
+    in_flight_at_admission: int = 1
     first_token_at: float = 0.0
     last_token_at: float = field(default_factory=time.monotonic)
 

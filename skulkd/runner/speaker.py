@@ -22,8 +22,14 @@ EVERY_S = 0.016
 
 class Speaker:
     def __init__(
-        self, tokenizer: Any, recorder: PhaseRecorder, send: Callable[[FromRunner], None]
+        self,
+        tokenizer: Any,
+        recorder: PhaseRecorder,
+        send: Callable[[FromRunner], None],
+        *,
+        serving_batches: bool,
     ) -> None:
+        self._serving_batches = serving_batches
         self._writer = AnswerWriter(tokenizer, recorder)
         self._send = send
         self._unsaid: dict[int, Request] = {}
@@ -61,7 +67,10 @@ class Speaker:
                 task_id=request.task_id,
                 items=[item for one in request.choices if (item := self._writer.item(one))],
                 usage=usage_of(request),
-                stats=stats_of(request, mx.get_peak_memory()),
+                stats=stats_of(
+                    request, mx.get_peak_memory(), serving_batches=self._serving_batches
+                ),
+                queued_s=request.admitted_at - request.accepted_at,
             )
         )
 

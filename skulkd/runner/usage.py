@@ -19,7 +19,7 @@ def usage_of(request: Request) -> Usage:
     )
 
 
-def stats_of(request: Request, peak_bytes: int) -> GenerationStats:
+def stats_of(request: Request, peak_bytes: int, *, serving_batches: bool) -> GenerationStats:
     """Speeds as a client feels them: prompt until the first token, then the tokens after it."""
     completion = sum(choice.tokens for choice in request.choices)
     prompt_s = request.first_token_at - request.admitted_at
@@ -32,6 +32,8 @@ def stats_of(request: Request, peak_bytes: int) -> GenerationStats:
         prompt_tokens=len(request.prompt),
         generation_tokens=completion,
         peak_memory_usage=Memory.of(peak_bytes),
+        serving_batches=serving_batches,
+        in_flight_at_admission=request.in_flight_at_admission,
     )
 
 

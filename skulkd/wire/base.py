@@ -7,7 +7,7 @@ Rule for this room: JSON-shaped Python data validates exactly like JSON text. So
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, TypeVar, get_args
 
 from pydantic import (
     BaseModel,
@@ -145,6 +145,22 @@ def _identify(value: Mapping[str, Any], shapes: Mapping[str, _Shape]) -> str | N
             name for name, shape in shapes.items() if shape.required and shape.complete(keys)
         ]
     return fitting[0] if len(fitting) == 1 else None
+
+
+Shape = TypeVar("Shape", bound=BaseModel)
+
+
+def narrow(answer: BaseModel, shape: type[Shape]) -> Shape:
+    """The part of an answer that `shape` has keys for, at every depth.
+
+    Our own endpoints say more than the reference's, whose shapes are closed.
+    """
+    return shape.model_validate(answer.model_dump(), extra="ignore")
+
+
+def json_keys(model: type[BaseModel]) -> tuple[str, ...]:
+    """The keys of a model as they are written in JSON."""
+    return tuple(field.alias or name for name, field in model.model_fields.items())
 
 
 class Memory(CamelModel):

@@ -161,6 +161,17 @@ class GenerationStats(SnakeModel):
     prompt_tokens: int
     generation_tokens: int
     peak_memory_usage: Memory
+    serving_batches: bool | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="The runner can serve several requests in one step; absent: it did not say.",
+    )
+    in_flight_at_admission: int | None = Field(
+        default=None,
+        ge=1,
+        exclude_if=lambda value: value is None,
+        description="Requests in flight in the runner when this one was admitted, itself included.",
+    )
 
 
 class NodePowerStats(SnakeModel):

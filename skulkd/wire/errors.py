@@ -1,4 +1,4 @@
-"""Error bodies of the API: envelope, schema failure, and the router's bare detail."""
+"""Error bodies of the API: envelope, OpenAI's, schema failure, and the router's bare detail."""
 
 from typing import Any
 
@@ -25,6 +25,19 @@ class ErrorEnvelope(SnakeModel):
     error: ErrorBody
 
 
+class OpenAiErrorBody(SnakeModel):
+    message: str
+    type: str = "invalid_request_error"
+    param: str | None = None
+    code: str = Field(description="For programs, such as `unknown_url` or `model_not_found`.")
+
+
+class OpenAiErrorEnvelope(SnakeModel):
+    """Body of a 404 under `/v1/` that the reference does not define; as OpenAI's API has it."""
+
+    error: OpenAiErrorBody
+
+
 class ValidationErrorItem(SnakeModel):
     """One place where a body or a query did not match its schema."""
 
@@ -42,6 +55,6 @@ class HTTPValidationError(SnakeModel):
 
 
 class DetailError(SnakeModel):
-    """Body of 404 and 405 for a path or a method that does not exist."""
+    """Body of 404 and 405 for a path (outside `/v1/`) or a method that does not exist."""
 
     detail: str

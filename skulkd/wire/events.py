@@ -158,6 +158,9 @@ class CustomModelCardDeleted(BaseEvent):
     model_id: ModelId
 
 
+OWN_EVENTS = (InstanceMoved, InstanceMoveRefused)
+"""Kinds that the reference does not know; its `/events` leaves them out."""
+
 Event = Annotated[
     TestEvent
     | TaskCreated

@@ -1,8 +1,8 @@
-"""Readings of one machine. A reading that was not taken is null, never a made-up number."""
+"""Readings of one machine. A reading that was not taken is absent or null, never made up."""
 
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, WithJsonSchema
 
 from skulkd.wire.base import CamelModel, Memory
 
@@ -38,14 +38,30 @@ class AcceleratorMetrics(CamelModel):
     clock_mhz: int | None = None
 
 
-class SystemPerformanceProfile(CamelModel):
-    """A key that is absent reads as 0, as in the reference; ours are null when not measured."""
+def _is_unknown(reading: float | None) -> bool:
+    return reading is None
 
-    gpu_usage: float | None = Field(default=0.0, description="Percent, 0 to 100.")
-    temp: float | None = Field(default=0.0, description="Degrees Celsius.")
-    sys_power: float | None = Field(default=0.0, description="Watts drawn by the machine.")
-    pcpu_usage: float | None = Field(default=0.0, description="Performance cores, percent.")
-    ecpu_usage: float | None = Field(default=0.0, description="Efficiency cores, percent.")
+
+def _drop_default(schema: dict[str, Any]) -> None:
+    schema.pop("default", None)
+
+
+# A number whose key is left out when it was not measured. Older nodes send null instead.
+Measured = Annotated[
+    float | None,
+    WithJsonSchema({"type": "number"}),
+    Field(exclude_if=_is_unknown, json_schema_extra=_drop_default),
+]
+
+
+class SystemPerformanceProfile(CamelModel):
+    """A key that is absent was not measured. The reference reads it as 0."""
+
+    gpu_usage: Measured = Field(default=None, description="Percent, 0 to 100.")
+    temp: Measured = Field(default=None, description="Degrees Celsius.")
+    sys_power: Measured = Field(default=None, description="Watts drawn by the machine.")
+    pcpu_usage: Measured = Field(default=None, description="Performance cores, percent.")
+    ecpu_usage: Measured = Field(default=None, description="Efficiency cores, percent.")
     accelerator: AcceleratorMetrics | None = None
 
 

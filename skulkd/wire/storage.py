@@ -50,16 +50,6 @@ class NodeStorage(NodeStorageSummary):
     store_path: str | None = Field(default=None, description="On the store host only.")
     log_bytes: int = Field(default=0, description="Log files of the daemon and its runners.")
 
-    def as_reference(self) -> NodeStorageSummary:
-        """What clients of the reference know."""
-        known = set(NodeStorageSummary.model_fields) - {"staged_models"}
-        models = [
-            copy.model_dump(by_alias=False, include=set(StagedModelInfo.model_fields))
-            for copy in self.staged_models
-        ]
-        summary = self.model_dump(by_alias=False, include=known)
-        return NodeStorageSummary.model_validate({**summary, "staged_models": models})
-
 
 class NodeStorageAnswer(CamelModel):
     """One node of our `GET /store/storage/cluster`: its storage, or why it is not known."""
@@ -80,9 +70,9 @@ class PurgeStagingRequest(CamelModel):
 
 
 class PurgeRequest(PurgeStagingRequest):
-    """The same with what only we understand."""
+    """Body of our `POST /v1/cluster/purge-staging`."""
 
-    dry_run: bool = Field(default=False, description="Only tell what would go.")
+    dry_run: bool = Field(default=False, description="Only report what would be deleted.")
     nodes: list[NodeId] | None = Field(
         default=None, description="Only these nodes; null: all of them."
     )

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import BeforeValidator, ConfigDict, Field
 
 from skulkd.wire.base import SnakeModel, TaggedModel, VariantUnion
 from skulkd.wire.cards import ReasoningEffort
@@ -11,6 +11,11 @@ from skulkd.wire.instances import BoundInstance
 from skulkd.wire.shards import ShardMetadata
 
 TaskStatus = Literal["Pending", "Running", "Complete", "TimedOut", "Failed", "Cancelled"]
+
+
+def _empty_map(value: Any) -> Any:
+    """Older versions wrote an empty list here, and their journals are still read."""
+    return {} if value == [] else value
 
 
 class InputMessage(SnakeModel):
@@ -40,7 +45,9 @@ class TextGenerationTaskParams(SnakeModel):
     repetition_penalty: float | None = None
     repetition_context_size: int | None = None
     images: list[str] = Field(default_factory=list)
-    image_hashes: dict[str, str] | list[str] = Field(default_factory=list)
+    image_hashes: Annotated[dict[str, str], BeforeValidator(_empty_map)] = Field(
+        default_factory=dict
+    )
     total_input_chunks: int = 0
     image_count: int = 0
 

@@ -1,4 +1,5 @@
-"""Phases of all runners side by side: `GET /v1/diagnostics/cluster/timeline`."""
+"""Phases of all runners side by side: `GET /v1/diagnostics/cluster/timeline`, and our own
+`GET /v1/cluster/timeline`, which says more."""
 
 from pydantic import Field
 
@@ -123,7 +124,7 @@ class TimelineEntry(ClusterTimelineEntry):
 
 
 class Timeline(ClusterTimeline):
-    """What we answer: the reference's timeline, and keys that it lacks."""
+    """Answer of our `GET /v1/cluster/timeline`: the reference's, and keys that it lacks."""
 
     runners: list[TimelineRunner] = Field(  # type: ignore[assignment]
         default_factory=list, description="By model, rank, runner."

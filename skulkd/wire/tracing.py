@@ -74,7 +74,7 @@ class TraceSilence(CamelModel):
 
 
 class TraceItems(CamelModel):
-    """What we answer: the reference's list, and who did not answer."""
+    """Answer of our `GET /v1/cluster/traces`: the reference's list, and who did not answer."""
 
     traces: list[TraceItem] = Field(description="Newest first.")
     unreachable_nodes: list[TraceSilence] = Field(default_factory=list)

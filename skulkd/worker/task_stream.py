@@ -53,6 +53,13 @@ class TaskStream:
         self._stats: GenerationStats | None = None
         self._changed = asyncio.Event()
         self._closed = False
+        self._watch: Callable[[Output | PrefillProgress], None] | None = None
+
+    def watch(self, watch: Callable[[Output | PrefillProgress], None]) -> None:
+        """Call this with every item as it arrives, also with those that are here already."""
+        for item, _ in self._items:
+            watch(item)
+        self._watch = watch
 
     def push(self, item: Output | PrefillProgress, size_bytes: int) -> bool:
         """False, and not taken, when too much lies unread."""
@@ -65,6 +72,8 @@ class TaskStream:
             self._stats = item.stats or self._stats
         self._items.append((item, size_bytes))
         self._bytes += size_bytes
+        if self._watch is not None:
+            self._watch(item)
         self._changed.set()
         return True
 

@@ -68,8 +68,8 @@ def test_the_daemon_serves_the_document_of_its_own_routes(shared_daemon: DaemonP
     "path",
     [
         "/node_id", "/node/identity", "/state", "/config", "/v1/diagnostics/node",
-        "/v1/diagnostics/cluster", "/v1/diagnostics/cluster/timeline", "/events", "/healthz",
-        "/readyz",
+        "/v1/diagnostics/cluster", "/v1/diagnostics/cluster/timeline", "/v1/cluster/timeline",
+        "/v1/traces", "/v1/traces/cluster", "/v1/cluster/traces", "/events", "/healthz", "/readyz",
     ],
 )  # fmt: skip
 def test_answers_are_as_the_document_says(shared_daemon: DaemonProcess, path: str) -> None:

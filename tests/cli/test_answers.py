@@ -45,6 +45,8 @@ INVALID = {
         (401, envelope("a token please", 401), Unauthorised, ("a token please",)),
         (404, envelope("Node not found: x", 404), NotFound, ("Node not found: x",)),
         (404, {"detail": "Not Found"}, RouteMissing, ("Not Found",)),
+        (404, {"error": {"message": "no", "code": "unknown_url"}}, RouteMissing, ("no",)),
+        (404, {"error": {"message": "no", "code": "model_not_found"}}, NotFound, ("no",)),
         (405, {"detail": "Method Not Allowed"}, RouteMissing, ("Method Not Allowed",)),
         (409, {"status": "restart_already_pending", "node_id": "x"}, Refused,
          ("restart already pending",)),

@@ -184,3 +184,29 @@ def test_diagnose_of_a_known_but_silent_node_exits_8(cli: Cli, stock: StockNode)
         f"  Node diagnostics endpoint not reachable: {KITE3}\n"
         "hint: skulkctl nodes\n",
     )
+
+
+def test_what_only_our_urls_say_is_asked_at_the_reference_s_where_they_are_missing(
+    cli: Cli, stock: StockNode
+) -> None:
+    trace = {"taskId": "task-9", "createdAt": "2026-05-04T14:00:00", "fileSize": 10}
+    stock.on("GET", "/v1/traces/cluster", {"traces": [trace]})
+    listed = cli("trace", "list")
+    assert (listed.code, "task-9" in listed.out) == (0, True)
+    empty = {"generatedAt": "2026-05-04T14:00:00+00:00", "localNodeId": KITE1, "runners": []}
+    stock.on("GET", "/v1/diagnostics/cluster/timeline", {**empty, "timeline": []})
+    assert cli("timeline", "--check").code == 0
+    asked = [seen.path for seen in stock.seen if "trace" in seen.path or "timeline" in seen.path]
+    assert asked == [
+        "/v1/cluster/traces", "/v1/traces/cluster",
+        "/v1/cluster/timeline", "/v1/diagnostics/cluster/timeline",
+    ]  # fmt: skip
+
+
+def test_our_own_urls_come_first(cli: Cli, stock: StockNode) -> None:
+    trace = {"taskId": "task-9", "createdAt": "2026-05-04T14:00:00", "fileSize": 10}
+    silent = {"nodeId": KITE3, "error": "no answer in 5 s"}
+    stock.on("GET", "/v1/cluster/traces", {"traces": [trace], "unreachableNodes": [silent]})
+    listed = cli("trace", "list")
+    assert listed.code == 8
+    assert "no answer in 5 s" in listed.err

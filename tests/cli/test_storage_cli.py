@@ -176,12 +176,12 @@ def purge_answer(seen: Seen, *, silent: bool = False, used: bool = False) -> Any
 
 
 def asked(node: StockNode) -> list[Any]:
-    return [json.loads(seen.body) for seen in node.seen if seen.path == "/store/purge-staging"]
+    return [json.loads(seen.body) for seen in node.seen if seen.path == "/v1/cluster/purge-staging"]
 
 
 @pytest.fixture
 def purging(stock: StockNode) -> StockNode:
-    stock.on("POST", "/store/purge-staging", purge_answer)
+    stock.on("POST", "/v1/cluster/purge-staging", purge_answer)
     return stock
 
 
@@ -219,7 +219,7 @@ def test_one_node_or_one_model_needs_a_yes(purging: StockNode, cli: Cli) -> None
 
 
 def test_a_model_that_is_in_use_is_refused_with_its_user(stock: StockNode, cli: Cli) -> None:
-    stock.on("POST", "/store/purge-staging", lambda seen: purge_answer(seen, used=True))
+    stock.on("POST", "/v1/cluster/purge-staging", lambda seen: purge_answer(seen, used=True))
     done = cli("purge-staging", "org/used", "--yes")
     assert done.code == 4
     assert "org/used is in use and stays" in done.err
@@ -227,7 +227,7 @@ def test_a_model_that_is_in_use_is_refused_with_its_user(stock: StockNode, cli: 
 
 
 def test_nothing_to_purge_is_no_failure(stock: StockNode, cli: Cli) -> None:
-    stock.on("POST", "/store/purge-staging", lambda seen: purge_answer(seen, used=True))
+    stock.on("POST", "/v1/cluster/purge-staging", lambda seen: purge_answer(seen, used=True))
     done = cli("purge-staging")
     assert done.code == 0
     assert "kite1  org/used  1.0GiB  in use  instance 1" in done.out
@@ -235,7 +235,7 @@ def test_nothing_to_purge_is_no_failure(stock: StockNode, cli: Cli) -> None:
 
 
 def test_a_silent_node_is_a_row_and_exit_8(stock: StockNode, cli: Cli) -> None:
-    stock.on("POST", "/store/purge-staging", lambda seen: purge_answer(seen, silent=True))
+    stock.on("POST", "/v1/cluster/purge-staging", lambda seen: purge_answer(seen, silent=True))
     done = cli("purge-staging", "--yes")
     assert done.code == 8
     assert "NO ANSWER" in done.out
@@ -244,18 +244,18 @@ def test_a_silent_node_is_a_row_and_exit_8(stock: StockNode, cli: Cli) -> None:
 
 def test_an_unknown_model_is_not_found(stock: StockNode, cli: Cli) -> None:
     gone = {"error": {"message": "Model org/typo is unknown", "type": "Not Found", "code": 404}}
-    stock.on("POST", "/store/purge-staging", Reply(404, gone))
+    stock.on("POST", "/v1/cluster/purge-staging", Reply(404, gone))
     done = cli("purge-staging", "org/typo", "--yes")
     assert done.code == 3
     assert "org/typo" in done.err
 
 
 def test_a_stock_node_is_never_asked_to_purge_what_is_in_use(stock: StockNode, cli: Cli) -> None:
-    detail = [{"type": "extra_forbidden", "loc": ["body", "dryRun"], "msg": "Extra inputs"}]
-    stock.on("POST", "/store/purge-staging", Reply(422, {"detail": detail}))
+    stock.on("POST", "/store/purge-staging", {"commandId": "c", "message": "m"})
     done = cli("purge-staging", "--yes")
     assert done.code == 4
     assert "cannot say what a purge would delete" in done.err
+    assert not [seen for seen in stock.seen if seen.path == "/store/purge-staging"]
 
 
 def test_purge_rows_and_gains_are_plain_arithmetic() -> None:

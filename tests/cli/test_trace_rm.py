@@ -7,11 +7,11 @@ from tests.cli.stock import StockNode
 
 TRACE = {"taskId": "task-9", "createdAt": "2026-05-04T14:00:00", "fileSize": 10}
 SILENT = {"nodeId": "node-b", "error": "no answer in 5 s"}
-DELETE = "/v1/traces/cluster/delete"
+DELETE = "/v1/cluster/traces/delete"
 
 
 def test_a_trace_is_deleted_on_every_node(cli: Cli, stock: StockNode) -> None:
-    stock.on("GET", "/v1/traces/cluster", {"traces": [TRACE], "unreachableNodes": []})
+    stock.on("GET", "/v1/cluster/traces", {"traces": [TRACE], "unreachableNodes": []})
     stock.on("POST", DELETE, {"deleted": ["task-9"], "notFound": [], "unreachableNodes": []})
     assert cli("trace", "rm", "task", "--dry-run").out == "would delete task-9\n"
     assert cli("trace", "rm", "task").code == 9
@@ -22,7 +22,7 @@ def test_a_trace_is_deleted_on_every_node(cli: Cli, stock: StockNode) -> None:
 
 
 def test_a_node_that_did_not_answer_makes_it_partial(cli: Cli, stock: StockNode) -> None:
-    stock.on("GET", "/v1/traces/cluster", {"traces": [TRACE], "unreachableNodes": []})
+    stock.on("GET", "/v1/cluster/traces", {"traces": [TRACE], "unreachableNodes": []})
     told = {"deleted": ["task-9"], "notFound": [], "unreachableNodes": [SILENT]}
     stock.on("POST", DELETE, told)
     result = cli("trace", "rm", "task-9", "--yes")

@@ -12,7 +12,10 @@ from typing import Any
 
 import pytest
 
+from skulkctl.answers import Answer, Request
+from skulkctl.asking import chat_error
 from skulkctl.commands.chat import read_arguments
+from skulkctl.errors import ServerFailed
 from tests.cli.conftest import Cli
 from tests.cli.stock import HANG, Reply
 from tests.cli_inference.model_node import (
@@ -232,6 +235,21 @@ def test_a_refusal_before_the_first_word(
     node.chat = None
     node.on("POST", CHAT, reply)
     assert cli("chat", MODEL, "Hi") == (code, "", said)
+
+
+@pytest.mark.parametrize(
+    ("headers", "hint"),
+    [({"retry-after": "1"}, "ask again in 1s"), ({}, "look into the daemon's log")],
+)
+def test_a_lost_runner_is_worth_asking_again_and_another_500_is_not(
+    headers: dict[str, str], hint: str
+) -> None:
+    body = json.dumps(error_body("signal=9 (SIGKILL)", 500)).encode()
+    answer = Answer(Request("POST", CHAT), "http://127.0.0.1:1", 500, body, headers)
+    error = chat_error(answer, MODEL)
+    assert isinstance(error, ServerFailed)
+    assert list(error.why) == ["signal=9 (SIGKILL)"]
+    assert error.hints[0].startswith(hint)
 
 
 def test_a_model_that_is_not_placed_is_exit_3_with_the_command(cli: Cli, node: ModelNode) -> None:

@@ -14,7 +14,7 @@ from tests.cli.stock import KITE1, KITE2, Reply
 from tests.cli_inference.model_node import INSTANCE, ModelNode, a_state, a_task, error_body
 from tests.timeline.builders import enter, rank, step, timeline
 
-TIMELINE = "/v1/diagnostics/cluster/timeline"
+TIMELINE = "/v1/cluster/timeline"
 CAPTURED = {"nodeDiagnostics": {}, "flightRecorder": [], "runner": None, "processSamples": []}
 
 

@@ -133,6 +133,8 @@ class LiveNode:
                 answer = connection.getresponse()
                 text = answer.read().decode()
                 headers = {key.lower(): value for key, value in answer.getheaders()}
+                if headers.get("content-type") == "application/x-ndjson":
+                    return Reply(answer.status, headers, [*map(json.loads, text.splitlines())])
                 return Reply(answer.status, headers, json.loads(text) if text else None)
             finally:
                 connection.close()

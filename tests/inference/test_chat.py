@@ -54,7 +54,8 @@ def test_answers_are_of_the_contract(served: Served) -> None:
     assert progress
     assert "processed_tokens" in progress[0]
     stats, done = streamed.frames[-2:]
-    GenerationStats.model_validate_json(stats.removeprefix(": generation_stats "))
+    told = GenerationStats.model_validate_json(stats.removeprefix(": generation_stats "))
+    assert (told.serving_batches, told.in_flight_at_admission) == (True, 1)
     assert "in_bytes" in stats
     assert done == "data: [DONE]"
 
@@ -231,6 +232,8 @@ def test_a_bench_answer_has_its_speed(served: Served) -> None:
     assert body.generation_stats is not None
     assert body.generation_stats.generation_tokens == 24
     assert body.generation_stats.generation_tps > 0
+    told = answer.json()["generation_stats"]
+    assert (told["serving_batches"], told["in_flight_at_admission"]) == (True, 1)
     assert "inBytes" in answer.text
 
 

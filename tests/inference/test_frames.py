@@ -162,9 +162,12 @@ def test_a_text_completion_wants_one_prompt(prompt: Any) -> None:
     ("ended", "status", "code", "kind"),
     [
         (TaskEnded("Failed", "invalid_request_error", "no"), 400, 400, "invalid_request_error"),
-        (TaskEnded("Failed", "runner_crashed", "signal=9"), 503, 500, "InternalServerError"),
-        (TaskEnded("TimedOut"), 503, 500, "InternalServerError"),
+        (TaskEnded("Failed", "runner_crashed", "signal=9"), 500, 500, "InternalServerError"),
+        (TaskEnded("Failed", "instance_lost", "kite2"), 500, 500, "InternalServerError"),
+        (TaskEnded("Failed", "node_stopping", "bye"), 503, 500, "InternalServerError"),
+        (TaskEnded("TimedOut"), 500, 500, "InternalServerError"),
         (TaskEnded("Cancelled", "instance_deleted", "gone"), 500, 500, "InternalServerError"),
+        (TaskEnded("Failed", "slow_reader", "slow"), 500, 500, "InternalServerError"),
     ],
 )
 def test_a_failure_is_a_status_before_and_a_frame_after_the_beginning(
@@ -173,7 +176,7 @@ def test_a_failure_is_a_status_before_and_a_frame_after_the_beginning(
     error = failure_of_task(ended)
     assert error is not None
     assert error.status == status
-    assert ("Retry-After" in error.headers) == (status == 503)
+    assert ("Retry-After" in error.headers) == ended.retryable
     body = parse(error_frame(error))["error"]
     assert (body["code"], body["type"], body["param"]) == (code, kind, None)
     assert (ended.error_message or "no reason") in body["message"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -163,7 +164,7 @@ def test_diagnostics_show_the_runner_and_its_phases(served: Served) -> None:
     assert bundle["warnings"] == []
     [placement] = bundle["placements"]
     assert placement["runners"][0]["statusKind"] in ("RunnerReady", "RunnerRunning")
-    timeline = Timeline.model_validate(served.daemon.get("/v1/diagnostics/cluster/timeline"))
+    timeline = Timeline.model_validate(served.daemon.get("/v1/cluster/timeline"))
     [runner] = timeline.runners
     assert runner.runner_id == record["runnerId"]
     assert runner.pid == record["pid"]
@@ -180,6 +181,24 @@ def test_metrics_count_tokens_and_runners(served: Served) -> None:
     before = figures()
     served.chat(max_tokens=5)
     after = figures()
+    label = f'{{model="{served.model}"}}'
+
+    def gained(name: str) -> float:
+        return after[name + label] - before.get(name + label, 0.0)
+
+    assert gained("skulk_completion_tokens_total") == 5
+    assert gained("skulk_prompt_tokens_total") > 0
+    assert gained("skulk_time_to_first_token_seconds_count") == 1
+    assert 0 < gained("skulk_inter_token_seconds_count") <= 4
+    assert gained("skulk_request_queue_seconds_count") == 1
+    assert after["skulk_instances" + label] == after["skulk_instances_ready" + label] == 1
+    assert after["skulk_stuck_ranks" + label] == 0
+    page = (ROOT / "docs/metrics.md").read_text(encoding="utf-8")
+    documented = set(re.findall(r"`(skulk_\w+)", page))
+    served_names = {name.partition("{")[0] for name in after}
+    served_names |= {name.removesuffix("_bucket") for name in served_names}
+    # This daemon has no store to report on.
+    assert documented - served_names <= {"skulk_event_log_counting_only"}
     assert after["skulk_tokens_generated_total"] - before["skulk_tokens_generated_total"] == 5
     assert after["skulk_requests_in_flight"] == after["skulk_requests_queued"] == 0
     runners = {name: value for name, value in after.items() if name.startswith("skulk_runners{")}

@@ -121,7 +121,7 @@ async def test_a_failure_of_a_whole_answer_is_a_real_status(tmp_path: Path) -> N
         one.worker.taken[0].say("Hel")
         one.worker.taken[0].end("Failed", "runner_crashed", "signal=9 (SIGKILL)")
         status, headers, text = await asking
-        assert (status, headers["Retry-After"]) == (503, "1")
+        assert (status, headers["Retry-After"]) == (500, "1")
         assert "signal=9" in json.loads(text)["error"]["message"]
 
 

@@ -24,7 +24,7 @@ def test_a_trace_survives_the_death_of_a_rank(cluster: StartCluster) -> None:
 
     def traced() -> Any:
         """Both ranks have sent steps of a request that is not over."""
-        for row in near.get("/v1/traces/cluster")["traces"]:
+        for row in near.get("/v1/cluster/traces")["traces"]:
             events = near.get(f"/v1/traces/cluster/{row['taskId']}")["traces"]
             if {one["rank"] for one in events if one["name"] == "decode_step"} == {0, 1}:
                 return row
@@ -32,7 +32,7 @@ def test_a_trace_survives_the_death_of_a_rank(cluster: StartCluster) -> None:
 
     row = wait_until(traced, "spans of a running request", 120)
     assert row["partial"]
-    runners = near.get("/v1/diagnostics/cluster/timeline")["runners"]
+    runners = near.get("/v1/cluster/timeline")["runners"]
     [pid] = [runner["pid"] for runner in runners if runner["deviceRank"] == 1]
     os.kill(pid, signal.SIGKILL)
     answer.wait_end()
@@ -40,5 +40,5 @@ def test_a_trace_survives_the_death_of_a_rank(cluster: StartCluster) -> None:
     kept = far.get(f"/v1/traces/cluster/{row['taskId']}")
     assert {event["rank"] for event in kept["traces"]} == {0, 1}
     assert {"prefill", "decode_step"} <= {event["name"] for event in kept["traces"]}
-    [after] = far.get("/v1/traces/cluster")["traces"]
+    [after] = far.get("/v1/cluster/traces")["traces"]
     assert (after["partial"], after["commandId"]) == (True, answer.command_id)

@@ -1,4 +1,4 @@
-"""`GET /v1/diagnostics/cluster/timeline` over several nodes: all runners, all silences, skew."""
+"""`GET /v1/cluster/timeline` over several nodes: all runners, all silences, skew."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from skulkd.api import timeline
 from skulkd.api.services import Services
 from skulkd.observe.timeline import NoPart, Part, clock_offset_s, read_part
 from skulkd.wire.ids import NodeId
-from skulkd.wire.timeline import RunnerLive, RunnerStanding, Timeline
+from skulkd.wire.timeline import ClusterTimeline, RunnerLive, RunnerStanding, Timeline
 from tests.api.in_process import serving, some_services
 from tests.observe.records import RecordingWorker, a_record
 from tests.peer_mesh import peer_mesh
@@ -43,7 +43,7 @@ async def three_nodes(home: Path, *others: str) -> AsyncIterator[tuple[aiohttp.C
 
 async def test_runners_of_all_nodes_stand_side_by_side(tmp_path: Path) -> None:
     async with three_nodes(tmp_path) as (client, _):
-        async with client.get("/v1/diagnostics/cluster/timeline") as answer:
+        async with client.get("/v1/cluster/timeline") as answer:
             body = await answer.json()
         found = Timeline.model_validate(body)
         assert [(one.node_id, one.device_rank) for one in found.runners] == [
@@ -76,13 +76,17 @@ async def test_what_only_the_supervisor_knows_is_told_of_every_runner(tmp_path: 
     [alone] = peer_mesh("node-a")
     near = with_records(some_services(tmp_path, peers=alone), standing)
     async with serving(near) as url, aiohttp.ClientSession(url) as client:
-        async with client.get("/v1/diagnostics/cluster/timeline") as answer:
+        async with client.get("/v1/cluster/timeline") as answer:
             [runner] = (await answer.json())["runners"]
+        async with client.get("/v1/diagnostics/cluster/timeline") as answer:
+            reference = ClusterTimeline.model_validate(await answer.json())
         async with client.get("/v1/diagnostics/node") as answer:
             [plain] = (await answer.json())["supervisorRunners"]
     assert (runner["pendingTaskIds"], runner["pendingSeconds"]) == (["task-9"], 7.0)
     assert (runner["live"]["site"], runner["live"]["step"]) == ("mx_barrier", 3)
     assert "live" not in plain
+    assert [one.runner_id for one in reference.runners] == [runner["runnerId"]]
+    assert len(reference.timeline) == len(record["flightRecorder"])
 
 
 async def test_silent_and_odd_nodes_are_listed_with_the_reason(
@@ -100,7 +104,7 @@ async def test_silent_and_odd_nodes_are_listed_with_the_reason(
     async with three_nodes(tmp_path, "node-mute", "node-odd", "node-old") as (client, rest):
         rest[0].serve(timeline.METHOD, hang)
         rest[1].serve(timeline.METHOD, nonsense)
-        async with client.get("/v1/diagnostics/cluster/timeline") as answer:
+        async with client.get("/v1/cluster/timeline") as answer:
             body = await answer.json()
         said = {one["nodeId"]: one["error"] for one in body["unreachableNodes"]}
         assert list(said) == ["node-mute", "node-odd", "node-old"]

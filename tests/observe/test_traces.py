@@ -19,7 +19,7 @@ from skulkd.observe.trace_stats import item_of, merged, merged_items, source_nod
 from skulkd.runner.protocol import TaskTrace
 from skulkd.wire.events import InstanceCreated, TaskCreated
 from skulkd.wire.ids import CommandId, NodeId, TaskId
-from skulkd.wire.tracing import UNFINISHED, TraceEventResponse, TraceItems, TracePart
+from skulkd.wire.tracing import UNFINISHED, TraceEventResponse, TraceListResponse, TracePart
 from tests.api.in_process import serving, some_services
 from tests.daemon.builders import a_task, an_instance
 from tests.peer_mesh import MeshPeers, peer_mesh
@@ -177,8 +177,10 @@ async def test_traces_over_the_api(tmp_path: Path) -> None:
         near.observe.traces.files.add(part(0, span("prefill", 10, 5)))
         far.observe.traces.files.add(part(1, span("prefill", 12, 5, rank=1)))
         _, local = await get(client, "/v1/traces")
-        assert TraceItems.model_validate(local).traces[0].partial
-        _, whole = await get(client, "/v1/traces/cluster")
+        assert len(TraceListResponse.model_validate(local).traces) == 1
+        _, plain = await get(client, "/v1/traces/cluster")
+        assert len(TraceListResponse.model_validate(plain).traces) == 1
+        _, whole = await get(client, "/v1/cluster/traces")
         item = whole["traces"][0]
         assert (item["ranks"], item["partial"], item["commandId"]) == ([0, 1], False, "cmd-9")
         assert whole["unreachableNodes"] == []
@@ -195,7 +197,8 @@ async def test_traces_over_the_api(tmp_path: Path) -> None:
         assert (await get(client, "/v1/traces/cluster/nothing"))[0] == 404
         assert (await get(client, "/v1/traces/..%2Fx"))[0] == 400
         mesh[1].serve("trace.list", _mute)
-        _, partial = await get(client, "/v1/traces/cluster")
+        _, partial = await get(client, "/v1/cluster/traces")
+        assert partial["traces"][0]["partial"]
         assert [one["nodeId"] for one in partial["unreachableNodes"]] == ["node-1"]
         ids = {"taskIds": [TASK, "nothing"]}
         async with client.post("/v1/traces/delete", json=ids) as answer:
@@ -206,7 +209,7 @@ async def test_traces_over_the_api(tmp_path: Path) -> None:
 
 async def test_a_trace_is_deleted_on_every_node(tmp_path: Path) -> None:
     async with two_nodes(tmp_path) as (client, near, far, mesh):
-        path, ids = "/v1/traces/cluster/delete", {"taskIds": [TASK, "nothing"]}
+        path, ids = "/v1/cluster/traces/delete", {"taskIds": [TASK, "nothing"]}
         near.observe.traces.files.add(part(0, span("prefill", 10, 5)))
         far.observe.traces.files.add(part(1, span("prefill", 12, 5, rank=1)))
         async with client.post(path, json={"taskIds": ["../x"]}) as answer:

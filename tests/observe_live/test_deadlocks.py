@@ -66,7 +66,7 @@ def wait_verdict(node: LiveNode, wanted: Callable[[int, dict[str, Any]], bool]) 
 
 
 def timeline_of(node: LiveNode) -> list[dict[str, Any]]:
-    runners: list[dict[str, Any]] = node.get("/v1/diagnostics/cluster/timeline")["runners"]
+    runners: list[dict[str, Any]] = node.get("/v1/cluster/timeline")["runners"]
     return runners
 
 

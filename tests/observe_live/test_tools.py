@@ -22,7 +22,7 @@ def test_what_an_operator_asks_for_is_there(cluster: StartCluster, tmp_path: Pat
     assert answer.finished, answer.end_text()
 
     def whole_trace() -> dict[str, object] | None:
-        traces = near.get("/v1/traces/cluster")["traces"]
+        traces = near.get("/v1/cluster/traces")["traces"]
         done = [one for one in traces if not one["partial"]]
         return done[0] if done else None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -76,6 +77,8 @@ class Client:
 
     async def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
         async with self._session.request(method, self.url + path, json=body) as answer:
+            if answer.content_type == "application/x-ndjson":
+                return answer.status, [*map(json.loads, (await answer.text()).splitlines())]
             return answer.status, await answer.json()
 
 

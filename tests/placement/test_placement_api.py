@@ -267,7 +267,11 @@ async def test_an_instance_without_room_is_placed_wider_and_one_that_fits_nowher
     kinds = [type(entry).__name__ for entry in node.events.between(0, len(node.events))]
     assert kinds.count("InstanceCreated") == 3
     assert kinds.count("InstanceDeleted") == 2
-    status, log = await client.ask("GET", "/events")
+    _, reference = await client.ask("GET", "/events")
+    assert not {"InstanceMoved", "InstanceMoveRefused"} & {key for one in reference for key in one}
+    assert sum("InstanceCreated" in one for one in reference) == 3
+    status, lines = await client.ask("GET", "/v1/events")
+    log = [line["event"] for line in lines]
     moves = [event["InstanceMoved"] for event in log if "InstanceMoved" in event]
     assert status == 200
     assert [(move["attempt"], move["most"]) for move in moves] == [(1, 3), (2, 3)]

@@ -254,8 +254,8 @@ async def test_an_instance_that_was_moved_as_often_as_there_are_nodes(
     node.inference.journal.append(RunnerStatusUpdated(runner_id=runner, runner_status=failed))
     assert mending._task is not None
     await mending._task
-    _, log = await client.ask("GET", "/events")
-    [refused] = [event["InstanceMoveRefused"] for event in log if "InstanceMoveRefused" in event]
+    _, lines = await client.ask("GET", "/v1/events?kind=InstanceMoveRefused")
+    [refused] = [line["event"]["InstanceMoveRefused"] for line in lines]
     assert (refused["refusal"], refused["attempt"], refused["most"]) == ("MovedTooOften", 4, 3)
     assert "moved 3 times" in refused["why_not"]
     told = await run("events", "--kind", "InstanceMoveRefused", "-o", "wide")

@@ -62,8 +62,8 @@ def _nothing_stays(trio: LiveCluster) -> Iterator[None]:
 
 
 def told(node: LiveNode, kind: str, instance_id: str) -> list[dict[str, Any]]:
-    """What `GET /events` says of this kind about the instance, oldest first."""
-    bodies = [event[kind] for event in node.get("/events") if kind in event]
+    """What `GET /v1/events` says of this kind about the instance, oldest first."""
+    bodies = [line["event"][kind] for line in node.get(f"/v1/events?kind={kind}")]
     return [body for body in bodies if body["instance_id"] == instance_id]
 
 

@@ -44,9 +44,29 @@ def test_a_short_request_joins_a_long_one_and_ends_first(runner: Runner) -> None
     long = runner.ask("tell me a story", NO_END, max_output_tokens=150)
     runner.until(PrefillProgress, lambda m: m.task_id == long)
     short = runner.ask("hi", NO_END, max_output_tokens=5)
-    runner.answer(short)
+    joined = runner.answer(short).stats
+    assert (joined.serving_batches, joined.in_flight_at_admission) == (True, 2)
     assert not runner_has_ended(runner, long)
-    assert runner.answer(long).usage.completion_tokens == 150
+    whole = runner.answer(long)
+    assert whole.usage.completion_tokens == 150
+    assert whole.stats.in_flight_at_admission == 1
+
+
+def test_a_runner_with_one_place_says_so_and_how_long_a_request_waited(
+    fork: Callable[..., Runner], tiny: Path
+) -> None:
+    runner = fork(SKULK_FAULTS="delay@*:0.02")
+    runner.configure(tiny, max_concurrent=1)
+    runner.become_ready()
+    first = runner.ask("a story", NO_END, max_output_tokens=20)
+    second = runner.ask("another", NO_END, max_output_tokens=2)
+    answers = [runner.answer(first), runner.answer(second)]
+    told = [(one.stats.serving_batches, one.stats.in_flight_at_admission) for one in answers]
+    assert told == [(False, 1), (False, 1)]
+    waited = [one.outputs[-1].queued_s for one in answers]
+    # Twenty steps of at least 20 ms each.
+    assert waited[0] is not None and waited[1] is not None
+    assert waited[1] - waited[0] > 0.2
 
 
 def test_an_answer_may_end_in_the_turn_in_which_another_begins(

@@ -124,9 +124,12 @@ async def test_a_purge_needs_a_body_and_knows_its_keys(tmp_path: Path) -> None:
     node = a_node(tmp_path)
     stage(area_of(node), "org/m")
     async with asking(node) as ask:
-        assert (await ask("POST", "/store/purge-staging"))[0] == 422
-        assert (await ask("POST", "/store/purge-staging", {"model": "x"}))[0] == 422
-        assert (await ask("POST", "/store/purge-staging", {"nodes": ["node-none"]}))[0] == 404
+        for path in ("/store/purge-staging", "/v1/cluster/purge-staging"):
+            assert (await ask("POST", path))[0] == 422
+            assert (await ask("POST", path, {"model": "x"}))[0] == 422
+        status, found = await ask("POST", "/store/purge-staging", {"dryRun": True})
+        assert (status, found["detail"][0]["type"]) == (422, "extra_forbidden")
+        assert (await ask("POST", "/v1/cluster/purge-staging", {"nodes": ["node-none"]}))[0] == 404
     assert area_of(node).is_complete("org/m")
 
 
@@ -134,7 +137,7 @@ async def test_an_unknown_model_is_404_and_nothing_is_purged(tmp_path: Path) -> 
     node = a_node(tmp_path)
     stage(area_of(node), "org/m")
     async with asking(node) as ask:
-        status, found = await ask("POST", "/store/purge-staging", {"modelId": "org/typo"})
+        status, found = await ask("POST", "/v1/cluster/purge-staging", {"modelId": "org/typo"})
     assert status == 404
     assert "nothing was purged" in found["error"]["message"]
     assert area_of(node).is_complete("org/m")
@@ -151,10 +154,10 @@ async def test_a_purge_reaches_every_node_and_spares_what_is_used(tmp_path: Path
     nodes[1].inference.journal.append(InstanceCreated(instance=used))
     meshes[2].leave()
     async with asking(nodes[0]) as ask:
-        status, tried = await ask("POST", "/store/purge-staging", {"dryRun": True})
+        status, tried = await ask("POST", "/v1/cluster/purge-staging", {"dryRun": True})
         assert (status, tried["dryRun"]) == (200, True)
         assert all(len(area_of(node).copies()) == 3 for node in nodes)
-        status, found = await ask("POST", "/store/purge-staging", {})
+        status, found = await ask("POST", "/v1/cluster/purge-staging", {})
     assert status == 200
     by_node = {result["nodeId"]: result for result in found["nodes"]}
     assert sorted(by_node) == ["node-a", "node-b"]
@@ -170,6 +173,21 @@ async def test_a_purge_reaches_every_node_and_spares_what_is_used(tmp_path: Path
     assert len(area_of(nodes[2]).copies()) == 3
 
 
+async def test_the_purge_of_the_reference_reaches_every_node_and_answers_its_shape(
+    tmp_path: Path,
+) -> None:
+    meshes = peer_mesh("node-a", "node-b")
+    nodes = [a_node(tmp_path / peers.node_id, peers) for peers in meshes]
+    for node in nodes:
+        stage(area_of(node), "org/one")
+        stage(area_of(node), "org/two")
+    async with asking(nodes[0]) as ask:
+        status, found = await ask("POST", "/store/purge-staging", {"modelId": "org/one"})
+    assert (status, sorted(found)) == (200, ["commandId", "message"])
+    left = [[copy.model_id for copy in area_of(node).copies()] for node in nodes]
+    assert left == [["org/two"], ["org/two"]]
+
+
 async def test_a_purge_of_one_model_on_one_node(tmp_path: Path) -> None:
     meshes = peer_mesh("node-a", "node-b")
     nodes = [a_node(tmp_path / peers.node_id, peers) for peers in meshes]
@@ -178,7 +196,7 @@ async def test_a_purge_of_one_model_on_one_node(tmp_path: Path) -> None:
         stage(area_of(node), "org/two")
     async with asking(nodes[0]) as ask:
         body = {"modelId": "org/one", "nodes": ["node-b"]}
-        status, found = await ask("POST", "/store/purge-staging", body)
+        status, found = await ask("POST", "/v1/cluster/purge-staging", body)
     assert (status, len(found["nodes"])) == (200, 1)
     assert found["message"].endswith(" for model org/one")
     assert len(area_of(nodes[0]).copies()) == 2
@@ -196,7 +214,7 @@ async def test_a_node_that_does_not_answer_is_a_row(tmp_path: Path) -> None:
             ("node-b", False),
         ]
         assert "node-b" in found["nodes"][1]["error"]
-        _, purge = await ask("POST", "/store/purge-staging", {})
+        _, purge = await ask("POST", "/v1/cluster/purge-staging", {})
     assert [(n["nodeId"], n["ok"]) for n in purge["nodes"]] == [("node-a", True), ("node-b", False)]
     assert "1 did not answer" in purge["message"]
 

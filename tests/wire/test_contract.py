@@ -8,7 +8,6 @@ import json
 import pkgutil
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 import jsonschema
@@ -18,10 +17,8 @@ from schema_samples import Plain, Sampler, plain_choices
 
 import skulkd.wire
 from skulkd.wire.base import TaggedModel
+from tests.reference_schemas import REFERENCE, TAGGED, bare_name, with_tags
 
-REFERENCE = json.loads(
-    (Path(__file__).parents[1] / "data" / "openapi.json").read_text(encoding="utf-8")
-)
 SCHEMAS: dict[str, dict[str, Any]] = REFERENCE["components"]["schemas"]
 
 NOT_IMPLEMENTED = {
@@ -51,14 +48,7 @@ NOT_IMPLEMENTED = {
 # Deliberate differences.
 RENAMED = {"ValidationError": "ValidationErrorItem"}  # pydantic has the other name already
 REORDERED = {"ValidationErrorItem"}  # the running reference writes `type` first
-TAGGED = {  # the document leaves out the tag that the running reference writes
-    "CfgShardMetadata",
-    "MlxJacclInstance",
-    "MlxRingInstance",
-    "PipelineShardMetadata",
-    "TensorShardMetadata",
-}
-NULLABLE = {  # null says "not measured", where the reference would invent a zero
+UNKNOWN_WHEN_ABSENT = {  # an absent key is "not measured" here, and zero in the reference
     ("SystemPerformanceProfile", "gpuUsage"),
     ("SystemPerformanceProfile", "temp"),
     ("SystemPerformanceProfile", "sysPower"),
@@ -71,6 +61,8 @@ ADDED = {  # optional keys that the reference's models do not have
     ("CreateInstanceParams", "excluded_nodes"),  # for the day it has to move
     ("CreateInstanceParams", "only_nodes"),
     ("CreateInstanceResponse", "instance_id"),  # the reference lets clients guess it
+    ("GenerationStats", "serving_batches"),  # newer harnesses than the document want them
+    ("GenerationStats", "in_flight_at_admission"),
     ("PlaceInstanceParams", "only_nodes"),
     ("PlacementPreview", "effective_sharding"),  # what a row would really be and need
     ("PlacementPreview", "effective_instance_meta"),
@@ -109,8 +101,7 @@ def _closed_sets() -> dict[str, tuple[str, ...]]:
 
 
 def _our_name(schema_name: str) -> str:
-    bare = schema_name.removesuffix("-Input").removesuffix("-Output")
-    return RENAMED.get(bare, bare)
+    return RENAMED.get(bare_name(schema_name), bare_name(schema_name))
 
 
 MODELS = _models()
@@ -123,28 +114,11 @@ def _real_reference() -> dict[str, Any]:
     """The document with our deliberate differences worked in."""
     document: dict[str, Any] = copy.deepcopy(REFERENCE)
     schemas = document["components"]["schemas"]
-    for name, schema in schemas.items():
+    for schema in schemas.values():
         properties = schema.get("properties", {})
         for key, part in properties.items():
-            properties[key] = _with_tags(part)
-            if (_our_name(name), key) in NULLABLE:
-                properties[key] = {"anyOf": [part, {"type": "null"}]}
+            properties[key] = with_tags(part)
     return document
-
-
-def _with_tags(part: Any) -> Any:
-    if isinstance(part, list):
-        return [_with_tags(item) for item in part]
-    if not isinstance(part, dict):
-        return part
-    if "$ref" in part and (name := _our_name(part["$ref"].rsplit("/", 1)[1])) in TAGGED:
-        return {
-            "type": "object",
-            "properties": {name: part},
-            "required": [name],
-            "additionalProperties": False,
-        }
-    return {key: _with_tags(value) for key, value in part.items()}
 
 
 REAL_REFERENCE = _real_reference()
@@ -196,8 +170,6 @@ def _branches(parts: list[dict[str, Any]]) -> Iterator[Any]:
 
 
 def _expected(owner: str, key: str, part: dict[str, Any]) -> Any:
-    if (owner, key) in NULLABLE:
-        part = {"anyOf": [part, {"type": "null"}]}
     if (owner, key) in REPEATS_DROPPED:
         part = {name: value for name, value in part.items() if name != "uniqueItems"}
     return _canonical(part)
@@ -248,7 +220,7 @@ def test_tables_of_differences_name_things_that_differ() -> None:
         for key, part in SCHEMAS[owner]["properties"].items()
         if _canonical(part) != _canonical(ours[owner][key])
     }
-    assert differing == NULLABLE | REPEATS_DROPPED
+    assert differing == REPEATS_DROPPED
     added = {
         (_our_name(owner), key)
         for owner in IMPLEMENTED_MODELS
@@ -279,7 +251,9 @@ def test_model_has_the_same_keys_needs_types_and_defaults(name: str) -> None:
     fields = {f.alias or n: f for n, f in MODELS[owner].model_fields.items()}
     for key, part in theirs["properties"].items():
         assert _canonical(ours["properties"][key]) == _expected(owner, key, part), key
-        if "default" in part and not isinstance(part["default"], dict):
+        if (owner, key) in UNKNOWN_WHEN_ABSENT:
+            assert fields[key].get_default() is None, key
+        elif "default" in part and not isinstance(part["default"], dict):
             assert fields[key].get_default(call_default_factory=True) == part["default"], key
 
 

@@ -14,10 +14,12 @@ from skulkd.wire.cards import PlacementCardConfig
 from skulkd.wire.catalogue import ModelList
 from skulkd.wire.chat import GenerationStats
 from skulkd.wire.diagnostics import DiagnosticCaptureRequest, NodeRuntimeDiagnostics
+from skulkd.wire.ids import ModelId
 from skulkd.wire.machine import MemoryUsage, SystemPerformanceProfile
 from skulkd.wire.placement import PlaceInstanceParams
 from skulkd.wire.shards import ShardAssignments
 from skulkd.wire.state import State
+from skulkd.wire.tasks import TextGenerationTaskParams
 from skulkd.wire.topology import Multiaddr
 from skulkd.wire.tracing import UpdateTracingStateRequest
 
@@ -178,11 +180,25 @@ def test_runner_without_shard_is_refused() -> None:
         ShardAssignments.model_validate_json(body)
 
 
-def test_reading_not_taken_stays_null_and_an_absent_key_reads_as_the_reference_reads_it() -> None:
-    measured = SystemPerformanceProfile(gpu_usage=None)
-    assert json.loads(measured.model_dump_json())["gpuUsage"] is None
-    assert SystemPerformanceProfile.model_validate_json("{}").temp == 0.0
+def test_reading_not_taken_is_left_out_and_an_absent_key_is_unknown() -> None:
+    measured = SystemPerformanceProfile(gpu_usage=None, temp=0.0)
+    assert json.loads(measured.model_dump_json()) == {"temp": 0.0, "accelerator": None}
+    for body in ("{}", '{"temp": null}'):  # null is what older nodes send
+        assert SystemPerformanceProfile.model_validate_json(body).temp is None
     assert error_types(MemoryUsage, '{"ramTotal": null}')[0] == "model_type"
+
+
+@pytest.mark.parametrize("written", ["{}", "[]"])  # the list is in journals of older versions
+def test_image_hashes_are_a_map(written: str) -> None:
+    body = f'{{"model": "m", "input": [], "image_hashes": {written}}}'
+    params = TextGenerationTaskParams.model_validate_json(body)
+    assert json.loads(params.model_dump_json())["image_hashes"] == {}
+    assert (
+        json.loads(TextGenerationTaskParams(model=ModelId("m"), input=[]).model_dump_json())[
+            "image_hashes"
+        ]
+        == {}
+    )
 
 
 def test_catalogue_is_stamped_with_the_time_of_the_answer() -> None:
