@@ -23,8 +23,8 @@ CONTEXTS = Resource(
         Column("current", "current", "yes for the one used without --context."),
         Column("name", "name", "Name of the context."),
         Column("endpoints", "endpoints", "Addresses in the order they are tried."),
-        Column("protected", "protected", "Every change asks for the context's name."),
-        Column("token-file", "tokenFile", "File with the cluster secret."),
+        Column("protected", "protected", "Every change asks for the context's name.", spare=1),
+        Column("token-file", "tokenFile", "File with the cluster secret.", spare=2),
     ),
 )
 

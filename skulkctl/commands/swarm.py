@@ -220,7 +220,11 @@ def _show_status(call: Invocation, answer: object) -> int:
 
     found = mapping(answer)
     name = text(found, "node_id") or "-"
-    write(call.style.single("SwarmStatus", found, name, lambda _: swarm_screen(found)))
+    write(
+        call.style.single(
+            "SwarmStatus", found, name, lambda _: swarm_screen(found, call.style.room)
+        )
+    )
     if not found.get("configured"):
         call.talk.hint("skulkctl swarm setup --api-key-stdin < FILE")
     return ExitCode.PROBLEM if sequence(found, "problems") else ExitCode.DONE

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
 
 from skulkctl.errors import NotFound, UsageMistake
+from skulkctl.layout import unique_prefixes, without_owner
 from skulkctl.tables import EMPTY, Column, Resource, plain
 from skulkctl.views.moves import move_text
 from skulkctl.views.nodes import node_name
@@ -86,15 +87,22 @@ INSTANCES = Resource(
     name_path="id",
     empty_hint="nothing is placed:  skulkctl place MODEL --wait",
     columns=(
-        Column("instance", "id", "Id, shortened.", text=short_instance, only_narrow=True),
-        Column("model", "modelId", "Model that is placed."),
+        Column(
+            "instance",
+            "id",
+            "Id; shortened on a terminal.",
+            only_narrow=True,
+            short=unique_prefixes(SHORT_ID),
+            is_id=True,
+        ),
+        Column("model", "modelId", "Model that is placed.", short=without_owner),
         Column("ready", "ready", "Runners that are ready, of all."),
         Column("status", "status", "ready, starting, waiting or failed.", status=True),
         Column("detail", "detail", "What the rank that is farthest behind does, or why it failed."),
-        Column("nodes", "nodes", "Nodes that hold a shard, by rank."),
-        Column("sharding", "sharding", "Pipeline (by layers) or Tensor."),
-        Column("context", "contextTokenLimit", "Longest context in tokens.", right=True),
-        Column("tasks", "tasks", "Requests that wait or run.", right=True),
+        Column("nodes", "nodes", "Nodes that hold a shard, by rank.", spare=1),
+        Column("sharding", "sharding", "Pipeline (by layers) or Tensor.", spare=4),
+        Column("context", "contextTokenLimit", "Longest context in tokens.", right=True, spare=5),
+        Column("tasks", "tasks", "Requests that wait or run.", right=True, spare=3),
         Column("layers", "runners", "Layers of each rank.", _by_rank(layers_text), True),
         Column("runners", "runners", "Runner of each rank.", _by_rank(itemgetter("id")), True),
         Column("ranks", "runners", "What each rank does.", _by_rank(runner_text), True),

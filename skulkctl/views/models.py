@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from difflib import SequenceMatcher
 
 from skulkctl.errors import UsageMistake
+from skulkctl.layout import without_owner
 from skulkctl.tables import EMPTY, Column, Resource, plain, size
 from skulkctl.views.instances import instance_items
 from skulkctl.views.nodes import node_ids, node_name
@@ -27,11 +28,11 @@ MODELS = Resource(
     name_path="id",
     empty_hint="no such model:  skulkctl models, or bring one:  skulkctl model import PATH",
     columns=(
-        Column("model", "id", "Id of the model, as place and chat take it."),
+        Column("model", "id", "Id of the model, as place and chat take it.", short=without_owner),
         Column("size", "sizeBytes", "Size of its weights.", text=size, right=True),
-        Column("context", "contextLength", "Longest context in tokens.", right=True),
-        Column("quant", "quantization", "How its weights are packed."),
-        Column("tags", "tags", "optiq, thinking, vision, tensor, embedding."),
+        Column("context", "contextLength", "Longest context in tokens.", right=True, spare=3),
+        Column("quant", "quantization", "How its weights are packed.", spare=5),
+        Column("tags", "tags", "optiq, thinking, vision, tensor, embedding.", spare=4),
         Column("here", "files", "Nodes that have its files; yes when only that is known.", _here),
         Column("placed", "placed", "Status of its instances.", status=True),
         Column("family", "family", "Family of the model.", wide=True),

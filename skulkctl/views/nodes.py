@@ -7,7 +7,8 @@ from datetime import datetime
 from difflib import get_close_matches
 
 from skulkctl.errors import NotFound, UsageMistake
-from skulkctl.tables import EMPTY, Column, Resource, age, plain, size
+from skulkctl.layout import unique_prefixes
+from skulkctl.tables import EMPTY, Column, Resource, age, size
 from skulkctl.units import age_text, time_text
 from skulkctl.views.read import (
     Document,
@@ -22,12 +23,7 @@ from skulkctl.views.read import (
 )
 
 NO_ANSWER = "NO ANSWER"
-SHORT_ID = 16
-
-
-def short_id(value: object) -> str:
-    """A prefix long enough to tell nodes apart; commands accept it in place of the id."""
-    return plain(value)[:SHORT_ID]
+SHORT_ID = 12
 
 
 def skew(value: object) -> str:
@@ -53,7 +49,15 @@ NODES = Resource(
     empty_hint="the daemon knows no node yet; it has just started:  skulkctl status",
     columns=(
         Column("name", "name", "Name of the node; survives restarts."),
-        Column("id", "id", "Id of this session, shortened.", text=short_id, only_narrow=True),
+        Column(
+            "id",
+            "id",
+            "Id of this session; shortened on a terminal.",
+            only_narrow=True,
+            spare=9,
+            short=unique_prefixes(SHORT_ID),
+            is_id=True,
+        ),
         Column("role", "role", "master for the node that orders the cluster's events."),
         Column(
             "health",
@@ -63,11 +67,25 @@ NODES = Resource(
         ),
         Column("drain", "draining", "yes while it takes no new work.", text=drain_word),
         Column("free", "memory.availableBytes", "Free memory.", text=size, right=True),
-        Column("memory", "memory.totalBytes", "All memory.", text=size, right=True),
-        Column("disk", "disk.availableBytes", "Free disk of the models volume.", size, right=True),
-        Column("accelerator", "accelerator.name", "What computes."),
-        Column("address", "address", "First address other machines can reach."),
-        Column("seen", "seenSecondsAgo", "Time since the node's last report.", age, right=True),
+        Column("memory", "memory.totalBytes", "All memory.", text=size, right=True, spare=5),
+        Column(
+            "disk",
+            "disk.availableBytes",
+            "Free disk of the models volume.",
+            size,
+            right=True,
+            spare=3,
+        ),
+        Column("accelerator", "accelerator.name", "What computes.", spare=8),
+        Column("address", "address", "First address other machines can reach.", spare=4),
+        Column(
+            "seen",
+            "seenSecondsAgo",
+            "Time since the node's last report.",
+            age,
+            right=True,
+            spare=2,
+        ),
         Column("version", "version", "Version of the daemon.", wide=True),
         Column("age", "uptimeSeconds", "Time since its daemon started.", age, True, right=True),
         Column("skew", "clockSkewSeconds", "Its clock against the asked node's.", skew, True),

@@ -26,9 +26,11 @@ PLAN = (
 
 
 ARITHMETIC = (
-    Column("overhead", "overheadBytes", "Working memory on top.", text=size, right=True),
-    Column("kv", "kvBytes", "Room for a conversation of 8192 tokens.", text=size, right=True),
-    Column("floor", "floorBytes", "What every runner takes.", text=size, right=True),
+    Column("overhead", "overheadBytes", "Working memory on top.", text=size, right=True, spare=2),
+    Column(
+        "kv", "kvBytes", "Room for a conversation of 8192 tokens.", text=size, right=True, spare=3
+    ),
+    Column("floor", "floorBytes", "What every runner takes.", text=size, right=True, spare=4),
     Column("need", "needBytes", "All of it together.", text=size, right=True),
     Column("usable", "usableBytes", "What the node may give.", text=size, right=True),
 )
@@ -136,7 +138,7 @@ def preview_of_plan(state: object, answer: object, wanted: str) -> Document | No
     return None
 
 
-def plan_screen(planned: Document) -> str:
+def plan_screen(planned: Document, room: int | None = None) -> str:
     """The plan for people."""
     ranks = [rank for rank in sequence(planned, "ranks") if isinstance(rank, Mapping)]
     head = f"would place {planned['modelId']} on {', '.join(_names(planned))}"
@@ -144,7 +146,7 @@ def plan_screen(planned: Document) -> str:
     context = plain(planned["contextTokenLimit"])
     columns = (*PLAN, *ARITHMETIC) if any("needBytes" in rank for rank in ranks) else PLAN
     shape = f"{sharding}, {kind}, context {context}, {planned['planId']}"
-    return f"{head}  ({shape})\n\n{render(columns, ranks)}"
+    return f"{head}  ({shape})\n\n{render(columns, ranks, room=room)}"
 
 
 def placed_line(item: Document, action: str) -> str:

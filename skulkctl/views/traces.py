@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from skulkctl.layout import unique_prefixes, without_owner
 from skulkctl.screen import pad, printable
 from skulkctl.tables import Column, Resource, size
 from skulkctl.views.read import Document, flag, integer, mapping, number, sequence, text
@@ -12,11 +13,17 @@ TRACES = Resource(
     kind="TraceList",
     name_path="taskId",
     columns=(
-        Column("task", "taskId", "Task id; a prefix is enough for the other verbs."),
+        Column(
+            "task",
+            "taskId",
+            "Task id; a prefix is enough for the other verbs.",
+            short=unique_prefixes(8),
+            is_id=True,
+        ),
         Column("created", "createdAt", "When it was written."),
-        Column("model", "modelId", "Model that was asked."),
+        Column("model", "modelId", "Model that was asked.", short=without_owner),
         Column("ranks", "ranksText", "Ranks that measured, of all."),
-        Column("size", "fileSize", "Size of the file.", text=size, right=True),
+        Column("size", "fileSize", "Size of the file.", text=size, right=True, spare=1),
         Column("command", "commandId", "Id of the chat completion.", wide=True),
         Column("categories", "categories", "Kinds of spans in it.", wide=True),
         Column("nodes", "nodes", "Nodes that measured.", wide=True),

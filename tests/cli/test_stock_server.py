@@ -24,8 +24,10 @@ def test_status_shows_the_cluster_on_one_screen(cli: Cli, stock: StockNode) -> N
         "disk      83.0 GiB free of 1.1 TiB, 2 of 3 nodes measured\n"
         "tracing   off\n"
         "\n"
-        "INSTANCE  MODEL                                     READY  STATUS    NODES\n"
-        "7f3c2a10  mlx-community/Llama-3.2-1B-Instruct-4bit  1/2    starting  kite1,kite2\n"
+        "INSTANCE                              MODEL                                     "
+        "READY  STATUS    NODES\n"
+        "7f3c2a10-0b52-4a6e-9a61-1f0c6f1b2d01  mlx-community/Llama-3.2-1B-Instruct-4bit  "
+        "1/2    starting  kite1,kite2\n"
         "\n"
         "LEVEL  WHERE  PROBLEM   MESSAGE\n"
         "warn   kite2  disk_low  8.0 GiB free of 228.0 GiB\n",
@@ -48,10 +50,10 @@ def test_nodes_keeps_the_silent_node_as_a_row_and_exits_8(cli: Cli, stock: Stock
     result = cli("nodes", "--columns", "name,id,role,health,free,memory,disk,address")
     assert result == (
         8,
-        "NAME   ID                ROLE    HEALTH        FREE   MEMORY     DISK  ADDRESS\n"
-        "kite1  12D3KooWAa1fXk3J  master  ok         40.0GiB  64.0GiB  75.0GiB  192.168.1.5\n"
-        "kite2  12D3KooWBb2gYm4K  worker  warn       20.0GiB  32.0GiB   8.0GiB  192.168.1.6\n"
-        "kite3  12D3KooWBc3hZn5L  worker  NO ANSWER        -        -        -  -\n",
+        "NAME   ID                    ROLE    HEALTH        FREE   MEMORY     DISK  ADDRESS\n"
+        "kite1  12D3KooWAa1fXk3Jw8Zq  master  ok         40.0GiB  64.0GiB  75.0GiB  192.168.1.5\n"
+        "kite2  12D3KooWBb2gYm4Kx9Vr  worker  warn       20.0GiB  32.0GiB   8.0GiB  192.168.1.6\n"
+        "kite3  12D3KooWBc3hZn5Ly7Ws  worker  NO ANSWER        -        -        -  -\n",
         "warning: kite3: no answer: ReadTimeout: timed out\n",
     )
 

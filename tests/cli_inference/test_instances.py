@@ -40,12 +40,12 @@ def test_instances_shows_how_far_each_one_is(cli: Cli, node: ModelNode) -> None:
     node.on("GET", "/state", state)
     assert cli("instances") == (
         0,
-        "INSTANCE  MODEL                                     READY  STATUS    DETAIL       "
-        "NODES        SHARDING  CONTEXT  TASKS\n"
-        "7f3c2a10  mlx-community/Llama-3.2-1B-Instruct-4bit  1/2    starting  loading 3/8  "
-        "kite1,kite2  Pipeline   131072      1\n"
-        "aaaa1111  skulk/tiny-llama                          1/1    ready     -            "
-        "kite1        Pipeline   131072      0\n",
+        "INSTANCE                              MODEL                                     "
+        "READY  STATUS    DETAIL       NODES        SHARDING  CONTEXT  TASKS\n"
+        f"{INSTANCE}  mlx-community/Llama-3.2-1B-Instruct-4bit  "
+        "1/2    starting  loading 3/8  kite1,kite2  Pipeline   131072      1\n"
+        "aaaa1111-2222                         skulk/tiny-llama                          "
+        "1/1    ready     -            kite1        Pipeline   131072      0\n",
         "",
     )
     assert cli("instances", "-q").out == f"{INSTANCE}\naaaa1111-2222\n"
