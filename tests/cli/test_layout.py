@@ -217,8 +217,8 @@ LISTS: dict[str, tuple[Resource, list[Item]]] = {
         rows(
             key=["cluster.static_peers", "model_store.staging_keep_recent_gb", "hf_token"],
             value=[[f"192.168.113.{n}:52415" for n in range(6)], 500, "(hidden)"],
-            inForce=[[], 100, None],
-            note=["restart needed", "restart needed", None],
+            pending=[{"value": ["192.168.113.9:52415"]}, {"value": 100}, None],
+            restartNeeded=[True, True, False],
             origin=["skulk.yaml:12", "--staging-keep-recent-gb", "HF_TOKEN"],
         ),
     ),
