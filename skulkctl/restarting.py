@@ -20,7 +20,7 @@ def restart_instance(call: Invocation, typed: str, wait: bool) -> int:
     from skulkctl.views.instances import find_instance, instance_items, short_instance
     from skulkctl.watch import Goal, wait_for
 
-    item = find_instance(instance_items(fetch_state(call.client).state), typed)
+    item = find_instance(instance_items(fetch_state(call.client).state), typed, call.talk.note)
     instance_id, model_id = str(item["id"]), str(item["modelId"])
     name = f"{model_id} ({short_instance(instance_id)})"
     if call.options.get("dry_run"):

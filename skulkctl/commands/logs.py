@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from skulkctl.command import new_app
-from skulkctl.errors import CliError, NotFound, RouteMissing, UsageMistake
+from skulkctl.errors import CliError, RouteMissing, UsageMistake
 from skulkctl.exits import ExitCode
 from skulkctl.invocation import Invocation
 from skulkctl.options import FORMAT, REACH, verb
@@ -95,6 +95,7 @@ def _place(call: Invocation, node: str | None, runner: str | None) -> tuple[str,
     """The path to ask, and the runner's whole id."""
     from skulkctl.client import path_segment
     from skulkctl.fetch import fetch_state
+    from skulkctl.names import Candidate, find_one
     from skulkctl.tui.feed import PATH
     from skulkctl.views.nodes import find_node
     from skulkctl.views.read import sequence, text
@@ -107,12 +108,13 @@ def _place(call: Invocation, node: str | None, runner: str | None) -> tuple[str,
             (text(one, "nodeId") or "", text(one, "runnerId") or "")
             for one in sequence(call.client.get(PATH), "runners")
         ]
-        found = [one for one in known if one[1].startswith(runner) and node_id in (None, one[0])]
-        if len(found) == 1:
-            node_id, runner = found[0]
-        elif found:
-            raise NotFound(f"several runners begin with {runner}", *(one for _, one in found))
+        candidates = [
+            Candidate(one, (one[1],), (), one[1]) for one in known if node_id in (None, one[0])
+        ]
         # A runner that has ended may still have a log; its whole id is needed then.
+        found = find_one("runner", candidates, runner)
+        if found is not None:
+            node_id, runner = found
     base = "node" if node_id is None else f"cluster/{path_segment(node_id)}"
     return f"/v1/diagnostics/{base}/logs", runner
 

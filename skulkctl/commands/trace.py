@@ -132,11 +132,7 @@ def _path(call: Invocation, typed: str | None, command: str | None) -> str:
 
     if (typed is None) == (command is None):
         raise UsageMistake("say which trace: TASK, or --command ID", hints=["skulkctl trace list"])
-    try:
-        task_id = find_trace(_items(call)[0], typed, command)
-    except LookupError as error:
-        hints = ["skulkctl trace list", "was it on?  skulkctl trace status"]
-        raise NotFound(str(error), hints=hints) from None
+    task_id = find_trace(_items(call)[0], typed, command)
     return f"/v1/traces/cluster/{path_segment(task_id)}"
 
 
@@ -213,7 +209,9 @@ def export(
 @verb(app, "rm", REACH, FORMAT, CONFIRM, examples="  skulkctl trace rm 4be0 91aa --yes\n")
 def rm(
     call: Invocation,
-    tasks: Annotated[list[str], typer.Argument(metavar="TASK", help="Whole ids or prefixes.")],
+    tasks: Annotated[
+        list[str], typer.Argument(metavar="TASK", help="Task ids, or 4 or more characters of each.")
+    ],
 ) -> int:
     """Delete traces on every node. Exit 8 when a node did not answer and may keep its copy."""
     from skulkctl.confirm import Danger, protect
@@ -222,9 +220,11 @@ def rm(
 
     items, silent = _items(call)
     try:
-        ids = list(dict.fromkeys(find_trace(items, typed, None) for typed in tasks))
-    except LookupError as error:
-        raise NotFound(str(error), *silent, hints=["skulkctl trace list"]) from None
+        found = [find_trace(items, typed, None, call.talk.note) for typed in tasks]
+    except NotFound as error:
+        error.why = (*error.why, *silent)
+        raise
+    ids = list(dict.fromkeys(found))
     if call.options.get("dry_run"):
         write("".join(f"would delete {one}\n" for one in ids))
         return ExitCode.DONE

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
 
-from skulkctl.errors import NotFound, UsageMistake
+from skulkctl.errors import NotFound
 from skulkctl.layout import unique_prefixes, without_owner
+from skulkctl.names import Candidate, Note, find_one, model_aliases
 from skulkctl.tables import EMPTY, Column, Resource, plain
 from skulkctl.views.moves import move_text
 from skulkctl.views.nodes import node_name
@@ -230,33 +231,31 @@ def _is_open(task: object, instance_id: str) -> bool:
     )
 
 
-def find_instance(items: Sequence[Document], typed: str) -> Document:
-    """The instance with that id, a unique prefix of it, or the only one of that model.
+def find_instance(items: Sequence[Document], typed: str, note: Note | None = None) -> Document:
+    """The instance with that id, or the only one of that model; `note`: see `names.find_one`.
 
-    Raises NotFound, or UsageMistake with the candidates when several fit.
+    Raises NotFound, or UsageMistake with the candidates when several match.
     """
-    wanted = typed.casefold()
-    exact = [item for item in items if item["id"] == typed]
-    begins = [item for item in items if str(item["id"]).casefold().startswith(wanted)]
-    of_model = [item for item in items if wanted in _model_names(item)]
-    found = exact or begins or of_model
-    if len(found) == 1:
-        return found[0]
-    if not found:
+    found = find_one("instance", instance_candidates(items), typed, note)
+    if found is None:
         known = [f"{short_instance(item['id'])}  {item['modelId']}" for item in items]
         raise NotFound(
             f"no instance {typed}", *(known or ["nothing is placed"]), hints=["skulkctl instances"]
         )
-    raise UsageMistake(
-        f"{typed} fits {len(found)} instances",
-        *(f"{item['id']}  {item['modelId']}" for item in found),
-        hints=["type more of the id"],
-    )
+    return found
 
 
-def _model_names(item: Document) -> tuple[str, str]:
-    model_id = str(item["modelId"]).casefold()
-    return model_id, model_id.rpartition("/")[2]
+def instance_candidates(items: Iterable[Document]) -> list[Candidate[Document]]:
+    """Instances go by their ids, and by the names of their models."""
+    return [
+        Candidate(
+            item,
+            (str(item["id"]),),
+            model_aliases(str(item["modelId"])),
+            f"{item['id']}  {item['modelId']}",
+        )
+        for item in items
+    ]
 
 
 def models_of(items: Iterable[Document]) -> list[str]:
