@@ -157,6 +157,11 @@ def placed_line(item: Document, action: str) -> str:
     return f"{action} {item['modelId']}{name}{where}\n"
 
 
+def place_again(instance_id: str, model_id: str) -> str:
+    """What to type where an instance cannot be restarted."""
+    return f"skulkctl delete {short_instance(instance_id)} && skulkctl place {model_id} --wait"
+
+
 def outcome(action: str, item: Document) -> dict[str, object]:
     """What a command that changes instances prints as JSON."""
     return {"action": action, "dryRun": action.startswith("would "), "instance": dict(item)}
@@ -181,7 +186,7 @@ def refusal_lines(lines: Sequence[str], state: object) -> tuple[list[str], list[
     reasons: list[str] = []
     hints: list[str] = []
     for line in lines:
-        said = _with_names(line, state)
+        said = _in_gib(_with_names(line, state))
         if said.startswith(_HINT):
             hints.append(said.removeprefix(_HINT))
         else:
@@ -199,6 +204,11 @@ def _sentences(said: str) -> list[str]:
             start = index + 2
     parts.append(said[start:])
     return [line for part in parts for line in re.split(r"(?<=\)): (?=\[)", part) if line]
+
+
+def _in_gib(line: str) -> str:
+    """The contract's refusals write GB for 2**30 bytes; people get the right unit."""
+    return re.sub(r"(?<=\d)GB\b", " GiB", line)
 
 
 def _with_names(line: str, state: object) -> str:
