@@ -28,13 +28,13 @@ CommandOption = Annotated[
 ]
 
 
-@verb(app, "on", REACH, FORMAT, examples="  skulkctl trace on\n")
+@verb(app, "on", REACH, FORMAT, CONFIRM, examples="  skulkctl trace on\n")
 def on(call: Invocation) -> int:
     """Trace new requests in the whole cluster. Leave it off in normal operation."""
     return _switch(call, enabled=True)
 
 
-@verb(app, "off", REACH, FORMAT, examples="  skulkctl trace off\n")
+@verb(app, "off", REACH, FORMAT, CONFIRM, examples="  skulkctl trace off\n")
 def off(call: Invocation) -> int:
     """Stop tracing new requests; those that run are not touched."""
     return _switch(call, enabled=False)
@@ -48,13 +48,23 @@ def status(call: Invocation) -> int:
 
 
 def _switch(call: Invocation, *, enabled: bool) -> int:
+    from skulkctl.confirm import protect
     from skulkctl.views.read import flag
 
+    word = "on" if enabled else "off"
+    if call.options.get("dry_run"):
+        was = flag(call.client.get("/v1/tracing"), "enabled")
+        document = {"enabled": enabled, "changed": was != enabled, "dryRun": True}
+        already = f"; it is {word} already" if was == enabled else ""
+        line = f"would switch tracing {word}{already}\n"
+        write(call.style.single("Tracing", document, word, lambda _: line))
+        return ExitCode.DONE
+    protect(call, f"switch tracing {word}")
     answer = call.client.change("PUT", "/v1/tracing", {"enabled": enabled})
     _say(call, answer)
     if flag(answer, "enabled") != enabled:
         raise CliError(
-            f"tracing is not {'on' if enabled else 'off'} yet",
+            f"tracing is not {word} yet",
             "the master has not agreed within 2 s",
             hints=["skulkctl trace status", "skulkctl nodes"],
         )

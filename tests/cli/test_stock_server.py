@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Cli
-from tests.cli.stock import KITE1, KITE2, KITE3, Reply, StockNode, recorded
+from tests.cli.stock import KITE1, KITE2, KITE3, STORAGE, Reply, StockNode, recorded
 
 
 def test_status_shows_the_cluster_on_one_screen(cli: Cli, stock: StockNode) -> None:
@@ -100,6 +100,46 @@ def test_an_empty_cluster_is_a_header_and_a_hint(cli: Cli, stock: StockNode) -> 
     assert result.err.startswith("hint: ")
 
 
+def test_doctor_checks_the_storage_of_a_stock_node_by_itself(cli: Cli, stock: StockNode) -> None:
+    stock.on("GET", "/store/storage", {**STORAGE, "diskFreeBytes": 1024**3})
+    result = cli("doctor", "-o", "json")
+    [found] = [one for one in json.loads(result.out)["items"] if one["check"] == "storage"]
+    assert (found["result"], found["message"], found["hint"]) == (
+        "fail",
+        "kite1 has 1.0 GiB free for staged models; staging will fail",
+        # A stock node cannot say what a purge would delete, so purge-staging is no help.
+        "free space on kite1",
+    )
+    del stock.answers[("GET", "/store/storage")]
+    assert "skip    storage" in cli("doctor").out
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("load",),
+        ("drain", "kite1"),
+        ("undrain", "kite1"),
+        ("logs",),
+        ("swarm", "status"),
+        ("swarm", "pause"),
+        ("swarm", "leave", "--yes"),
+        ("trace", "list"),
+        ("preview", "mlx-community/Llama-3.2-1B-Instruct-4bit"),
+        ("purge-staging", "--yes"),
+        ("restart", "--instance", "7f3c", "--yes"),
+        ("capture",),
+    ],
+)
+def test_what_a_server_cannot_do_is_refused_with_4(
+    cli: Cli, stock: StockNode, command: tuple[str, ...]
+) -> None:
+    result = cli(*command)
+    assert (result.code, result.out) == (4, "")
+    assert "error: this server cannot " in result.err
+    assert "skulkctl restart --instance" not in result.err
+
+
 def test_doctor_lists_every_check_and_exits_7(cli: Cli, stock: StockNode) -> None:
     result = cli("doctor", "--columns", "result,check", "--no-headers")
     assert result.code == 7
@@ -115,7 +155,7 @@ def test_doctor_lists_every_check_and_exits_7(cli: Cli, stock: StockNode) -> Non
         ("warn", "memory"),
         ("warn", "disk"),
         ("warn", "disk"),
-        ("skip", "storage"),
+        ("ok", "storage"),
         ("ok", "health"),
         ("warn", "instances"),
         ("skip", "ranks"),
@@ -128,7 +168,7 @@ def test_doctor_lists_every_check_and_exits_7(cli: Cli, stock: StockNode) -> Non
         ("ok", "client"),
     ]
     assert "hint: skulkctl diagnose kite3\n" in result.err
-    assert result.err.endswith("note: 9 ok, 6 warn, 1 fail, 6 skip\n")
+    assert result.err.endswith("note: 10 ok, 6 warn, 1 fail, 5 skip\n")
 
 
 def test_doctor_with_warnings_only_is_well_unless_strict(cli: Cli, stock: StockNode) -> None:
