@@ -103,7 +103,7 @@ def error_of(answer: Answer) -> CliError:
     what = f"{answer.endpoint} refused {answer.request}"
     details = answer.details()
     if is_missing_route(answer):
-        what = f"{answer.endpoint} has no endpoint {answer.request}"
+        what = f"this server cannot do that: {answer.endpoint} has no {answer.request}"
         return RouteMissing(what, *why, details=details)
     if answer.status == HTTPStatus.NOT_FOUND:
         return NotFound(f"not found: {answer.request}", *why, details=details)

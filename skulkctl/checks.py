@@ -19,6 +19,8 @@ GONE_S = 30.0  # the cluster drops a node after this
 CLOCK_WARN_S = 5.0
 NODE_CLOCK_WARN_S = 10.0  # a slow answer looks like a slow clock, so allow more
 
+STORAGE_PATH = "/store/storage/cluster"
+
 CHECKS = Resource(
     kind="CheckList",
     name_path="check",
@@ -174,6 +176,8 @@ def storage(facts: Facts) -> Iterator[Finding]:
             continue
         message = f"{name} has {size_text(free)} free for staged models"
         hint = f"skulkctl purge-staging --node {name} --dry-run"
+        if STORAGE_PATH in facts.lacks:
+            hint = f"free space on {name}"  # a stock node cannot say what a purge would delete
         if free <= DISK_FLOOR_BYTES:
             yield Finding("fail", f"{message}; staging will fail", hint)
         elif free < wanted:

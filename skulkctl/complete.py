@@ -279,6 +279,13 @@ def _ends(line: Line) -> list[Item]:
     return _words((*ENDS, ",".join(ENDS), "none"))
 
 
+def _event_kinds(line: Line) -> list[Item]:
+    from skulkd.wire.events import EVENT_KINDS
+
+    begun, comma, _ = line.incomplete.rpartition(",")
+    return [(f"{begun}{comma}{kind}", "") for kind in EVENT_KINDS if kind not in begun.split(",")]
+
+
 def _files(line: Line) -> list[Item]:
     return [FILE]
 
@@ -306,6 +313,7 @@ VALUES: Mapping[str, Callable[[Line], Iterable[Item]]] = {
     "source": _sources,
     "sharding": _shardings,
     "instance_meta": _metas,
+    "kind": _event_kinds,
     "goal": _goals,
     "fail_on": _ends,
     "confirm": _nodes,

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from skulkctl.endpoints import DEFAULT_ENDPOINT, DEFAULT_PORT, is_own_network, parse_endpoint
-from skulkctl.errors import CliError, NotFound, Refused, UsageMistake
+from skulkctl.errors import CliError, NotFound, UsageMistake
 
 if TYPE_CHECKING:
     from skulkd.settings.paths import Paths
@@ -238,22 +238,23 @@ def _checked(endpoint: str, source: str) -> str:
 
 
 def _token(context: Context, environ: Mapping[str, str]) -> str | None:
-    token = environ.get("SKULK_TOKEN", "").strip()
-    if not token and context.token_file:
-        from skulkd.settings.paths import expand_home
+    from skulkctl.token_files import check_token, read_token
 
-        path = expand_home(context.token_file, environ)
-        try:
-            token = path.read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise CliError(
-                f"context {context.name}: cannot read its token file", str(error)
-            ) from error
-        if not token:
-            raise CliError(f"context {context.name}: its token file is empty", str(path))
-    if token and not (token.isascii() and token.isprintable()):
-        raise Refused("the token has characters that HTTP cannot carry", "expected one ASCII line")
-    return token or None
+    token = environ.get("SKULK_TOKEN", "").strip()
+    if token:
+        return check_token(token, "SKULK_TOKEN")
+    if not context.token_file:
+        return None
+    from skulkd.settings.paths import expand_home
+
+    try:
+        return read_token(expand_home(context.token_file, environ))
+    except CliError as error:
+        raise CliError(
+            f"context {context.name}: {error.what}",
+            *error.why,
+            hints=[f"skulkctl context set {context.name} --token-file FILE"],
+        ) from error
 
 
 def _local_secret(paths: Paths) -> str | None:

@@ -51,7 +51,7 @@ def choose_nodes(call: Invocation, node: str | None, all_nodes: bool) -> list[Do
         raise UsageMistake("name one node, or say --all", hints=["skulkctl nodes"])
     snapshot = fetch_state(call.client)
     items = snapshot.nodes(fetch_members(call.client, call.talk))
-    return list(items) if node is None else [find_node(items, node)]
+    return list(items) if node is None else [find_node(items, node, call.talk.note)]
 
 
 def change(call: Invocation, nodes: Sequence[Document], *, draining: bool) -> list[Document]:

@@ -4,8 +4,8 @@
     ├── ServerFailed       1  the daemon answered 5xx or something unreadable
     ├── UsageMistake       2  the command line makes no sense
     ├── NotFound           3  no such node, instance, model, context, key
-    │   └── RouteMissing   3  this server has no such endpoint
     ├── Refused            4  said no, nothing changed
+    │   ├── RouteMissing   4  this server has no such endpoint
     │   └── Unauthorised   4  the daemon wants a token
     ├── Unreachable        5  no daemon answered
     ├── DeadlinePassed     6  the work may continue
@@ -59,14 +59,14 @@ class NotFound(CliError):
     exit_code = ExitCode.NOT_FOUND
 
 
-class RouteMissing(NotFound):
-    """The server has no such endpoint; an older or a stock node."""
-
-
 class Refused(CliError):
     """The daemon, or skulkctl before asking it, said no. Nothing changed."""
 
     exit_code = ExitCode.REFUSED
+
+
+class RouteMissing(Refused):
+    """The server has no such endpoint and cannot do what is asked; an older or a stock node."""
 
 
 class Unauthorised(Refused):

@@ -85,6 +85,6 @@ def _working_on(timeline: Document, typed: str) -> str | None:
 
     for runner in sequence(timeline, "runners"):
         ids = (text(runner, "activeTaskId") or "", text(runner, "activeCommandId") or "")
-        if typed and any(one.startswith(typed) for one in ids):
+        if typed and typed in ids:
             return text(runner, "instanceId")
     return None

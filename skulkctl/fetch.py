@@ -143,6 +143,14 @@ def read_roll(cluster: object, ids: Sequence[str]) -> Roll:
     return Roll(text(cluster, "masterNodeId"), silent, diagnostics)
 
 
+def is_stock(client: Client) -> bool:
+    """Whether the server has only the reference's endpoints; not when it cannot be asked."""
+    try:
+        return client.get_optional(MEMBERS_PATH) is None
+    except CliError:
+        return False
+
+
 def fetch_placements(client: Client, talk: Talk) -> object | None:
     """What was asked for each placed model and how it moved; None when nobody can say."""
     from skulkctl.views.moves import PLACEMENTS_PATH

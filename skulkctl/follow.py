@@ -125,5 +125,6 @@ def _tell(call: Invocation, resource: Resource, found: Sequence[tuple[str, Docum
                 headers=False,
                 colour=call.style.colour,
                 least=(len(at), len("changed")),
+                room=call.style.room,
             )
         )

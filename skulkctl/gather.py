@@ -11,13 +11,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from skulkctl.answers import is_missing_route, message_lines
-from skulkctl.checks import Facts
+from skulkctl.checks import STORAGE_PATH, Facts
 from skulkctl.client import Client
 from skulkctl.errors import CliError
 from skulkctl.fetch import (
     CLUSTER_PATH,
     MEMBERS_PATH,
     Roll,
+    Snapshot,
     call_roll,
     fetch_members,
     fetch_placements,
@@ -26,8 +27,8 @@ from skulkctl.fetch import (
 from skulkctl.invocation import Invocation
 from skulkctl.views.instances import instance_items, waiting_items
 from skulkctl.views.nodes import node_name
-from skulkctl.views.read import Document, mapping, moment, sequence
-from skulkctl.views.storage import storage_items
+from skulkctl.views.read import Document, mapping, moment, sequence, text
+from skulkctl.views.storage import local_item, storage_items
 from skulkd import __version__
 
 
@@ -55,6 +56,9 @@ def gather_facts(call: Invocation, expected_nodes: int | None, min_free_bytes: i
     swarm = _swarm(client)
     if swarm is None:
         lacks.add("/v1/swarm")
+    storage, whole = _storage(client, snapshot)
+    if not whole:
+        lacks.add(STORAGE_PATH)
     clock = snapshot.server_clock
     return replace(
         local_facts(call),
@@ -74,7 +78,7 @@ def gather_facts(call: Invocation, expected_nodes: int | None, min_free_bytes: i
         node_clock_offsets_s=_clock_offsets(snapshot.state, roll, snapshot.now),
         expected_nodes=expected_nodes,
         min_free_bytes=min_free_bytes,
-        storage=_storage(client, snapshot.now),
+        storage=storage,
         timeline=_timeline(client),
         swarm=swarm,
     )
@@ -91,13 +95,19 @@ def _timeline(client: Client) -> Document | None:
     return mapping(answer) or None
 
 
-def _storage(client: Client, now: datetime) -> Sequence[Document] | None:
-    """The storage of every node that answers; None when the server does not tell."""
+def _storage(client: Client, snapshot: Snapshot) -> tuple[Sequence[Document] | None, bool]:
+    """The storage of the nodes, None when nobody tells; and whether all nodes were asked."""
     try:
-        answer = client.get_optional("/store/storage/cluster")
+        answer = client.get_optional(STORAGE_PATH)
+        whole = answer is not None
+        if answer is None:
+            # A stock node tells only of itself.
+            summary = client.get_optional("/store/storage")
+            name = node_name(snapshot.state, text(summary, "nodeId") or "")
+            answer = None if summary is None else local_item(summary, name)
     except CliError:
-        return None  # what is wrong with the daemon is for other checks to say
-    return None if answer is None else storage_items(answer, now)
+        return None, False  # what is wrong with the daemon is for other checks to say
+    return (None if answer is None else storage_items(answer, snapshot.now)), whole
 
 
 def _swarm(client: Client) -> Document | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from skulkctl.errors import CliError, UsageMistake
 from skulkctl.output import Style, check_format
-from skulkctl.screen import COLOUR_CHOICES, wants_colour
+from skulkctl.screen import COLOUR_CHOICES, terminal_width, wants_colour
 from skulkctl.stdout import write
 from skulkctl.tables import Resource
 from skulkctl.talk import Talk
@@ -58,6 +58,7 @@ class Invocation:
             sort=self.options.get("sort"),
             headers=not self.options.get("no_headers"),
             colour=self._colour(sys.stdout.isatty()),
+            room=terminal_width(sys.stdout),
         )
 
     @cached_property

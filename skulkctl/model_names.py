@@ -1,32 +1,24 @@
-"""Which placed model is meant: by its id, a part of it, or the only one there is. Pure."""
+"""Which placed model is meant: by its name, an instance's id, or as the only one there is. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from skulkctl.errors import CliError, NotFound, UsageMistake
+from skulkctl.names import Candidate, find_one, model_aliases
 from skulkctl.views.instances import models_of, short_instance
-from skulkctl.views.models import find_model
 from skulkctl.views.read import Document, text
 
 _BEST_FIRST = ("ready", "starting", "failed")
 
 
 def choose_placed(items: Sequence[Document], typed: str | None) -> Document:
-    """The best instance of the model that was typed, or of the only one that is placed.
+    """The best instance of what was typed, or of the only model that is placed.
 
-    Raises NotFound, UsageMistake when several fit, or CliError when it has failed.
+    Raises NotFound, UsageMistake when several models match, or CliError when it has failed.
     """
-    models = models_of(items)
-    if typed is None:
-        model_id = _only_one(models)
-    else:
-        found = find_model(models, typed)
-        if found is None:
-            raise _not_placed(typed, models)
-        model_id = found
-    mine = [item for item in items if item["modelId"] == model_id]
-    best = min(mine, key=lambda item: _BEST_FIRST.index(str(item["status"])))
+    best = best_of(find_placed(items, typed))
+    model_id = best["modelId"]
     if best["status"] == "failed":
         short = short_instance(best["id"])
         raise CliError(
@@ -38,6 +30,33 @@ def choose_placed(items: Sequence[Document], typed: str | None) -> Document:
             ],
         )
     return best
+
+
+def find_placed(items: Sequence[Document], typed: str | None) -> list[Document]:
+    """The instances of the model that was typed, or the one instance whose id was.
+
+    Without `typed` those of the only model that is placed. Raises NotFound, UsageMistake.
+    """
+    models = models_of(items)
+    if typed is None:
+        typed = _only_one(models)
+    of_model = {model: [item for item in items if item["modelId"] == model] for model in models}
+    candidates = [
+        Candidate(mine, (), model_aliases(model), model) for model, mine in of_model.items()
+    ]
+    candidates += [
+        Candidate([item], (str(item["id"]),), (), f"{item['id']}  {item['modelId']}")
+        for item in items
+    ]
+    found = find_one("placed model", candidates, typed)
+    if found is None:
+        raise _not_placed(typed, models)
+    return found
+
+
+def best_of(items: Sequence[Document]) -> Document:
+    """The one that serves, or will serve first."""
+    return min(items, key=lambda item: _BEST_FIRST.index(str(item["status"])))
 
 
 def _only_one(models: Sequence[str]) -> str:

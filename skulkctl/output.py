@@ -49,6 +49,8 @@ class Style:
     sort: str | None = None
     headers: bool = True
     colour: bool = False
+    room: int | None = None
+    """The terminal's width; None for a pipe, which gets everything uncut."""
 
     def rows(self, resource: Resource, items: Sequence[Document]) -> str:
         """A list of one kind in the chosen format."""
@@ -62,7 +64,15 @@ class Style:
             return "".join(to_json(item, indent=None) for item in items)
         if self.format == "name":
             return "".join(f"{resource.name_of(item)}\n" for item in items)
-        return render(columns, items, headers=self.headers, colour=self.colour)
+        return render(
+            columns,
+            items,
+            headers=self.headers,
+            colour=self.colour,
+            room=self.room,
+            keep_all=self.columns is not None or self.format == "wide",
+            keep_empty=self.columns is not None,
+        )
 
     def single(self, kind: str, content: Document, name: str, screen: Callable[[bool], str]) -> str:
         """One object in the chosen format; `screen(wide)` makes the page for people."""

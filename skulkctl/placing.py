@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 PLAN_S = 30.0
 APPEAR_S = 5.0
 _POLL_S = 0.25
-_GIGABYTES = re.compile(r"\d\.\dGB")
+_GIGABYTES = re.compile(r"\d\.\d GiB")
 
 
 @options
@@ -150,7 +150,7 @@ def fetch_previews(call: Invocation, order: Order) -> object:
     # Without such an endpoint "previews" is taken for the id of an instance.
     if answer.status == HTTPStatus.NOT_FOUND or is_missing_route(answer):
         raise RouteMissing(
-            "this daemon cannot plan without placing",
+            "this server cannot plan without placing",
             hints=[f"place it:  skulkctl place {order.model_id}"],
             details=error_of(answer).details,
         )

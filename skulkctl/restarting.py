@@ -20,7 +20,7 @@ def restart_instance(call: Invocation, typed: str, wait: bool) -> int:
     from skulkctl.views.instances import find_instance, instance_items, short_instance
     from skulkctl.watch import Goal, wait_for
 
-    item = find_instance(instance_items(fetch_state(call.client).state), typed)
+    item = find_instance(instance_items(fetch_state(call.client).state), typed, call.talk.note)
     instance_id, model_id = str(item["id"]), str(item["modelId"])
     name = f"{model_id} ({short_instance(instance_id)})"
     if call.options.get("dry_run"):
@@ -30,7 +30,7 @@ def restart_instance(call: Invocation, typed: str, wait: bool) -> int:
     works = item["status"] != "failed"
     why = (f"it is {item['status']}; {item['tasks']} requests on it end with an error",)
     protect(call, what, Danger(what, why=why) if works else None)
-    _ask_daemon(call, instance_id, name)
+    _ask_daemon(call, instance_id, model_id, name)
     if wait:
         found = wait_for(call, Goal(instance_id, model_id, patient=True))
         _report(call, found or item, "restarted")
@@ -40,15 +40,16 @@ def restart_instance(call: Invocation, typed: str, wait: bool) -> int:
     return ExitCode.DONE
 
 
-def _ask_daemon(call: Invocation, instance_id: str, name: str) -> None:
+def _ask_daemon(call: Invocation, instance_id: str, model_id: str, name: str) -> None:
     from skulkctl.client import path_segment
+    from skulkctl.views.placement import place_again
 
     try:
         call.client.change("POST", f"/v1/instances/{path_segment(instance_id)}/restart")
     except RouteMissing as error:
         raise RouteMissing(
-            "this daemon cannot restart an instance",
-            hints=["take it away and place it again:  skulkctl swap OLD NEW"],
+            "this server cannot restart an instance",
+            hints=[f"unload and place it again:  {place_again(instance_id, model_id)}"],
             details=error.details,
         ) from error
     except (NotFound, Refused) as error:

@@ -5,8 +5,10 @@ Colour only repeats what a word already says. It must not know any command.
 
 from __future__ import annotations
 
+import shutil
 import unicodedata
 from collections.abc import Mapping
+from typing import TextIO
 
 _ANSI = {"problem": "31", "attention": "33", "ok": "32", "muted": "2", "strong": "1"}
 _ROLES = {
@@ -30,6 +32,11 @@ def wants_colour(when: str, environ: Mapping[str, str], is_terminal: bool) -> bo
     if environ.get("NO_COLOR") or environ.get("TERM") == "dumb":
         return False
     return is_terminal
+
+
+def terminal_width(stream: TextIO) -> int | None:
+    """How many cells a line may take; None when the stream is not a terminal."""
+    return shutil.get_terminal_size().columns if stream.isatty() else None
 
 
 def paint(text: str, role: str | None) -> str:

@@ -12,12 +12,12 @@ from difflib import get_close_matches
 from itertools import zip_longest
 
 from skulkctl.errors import UsageMistake
-from skulkctl.screen import pad, paint, printable, role_of, width
+from skulkctl.layout import GUTTER, Cells, Shorten, cell_lines, fit, records, without_empty
+from skulkctl.screen import pad, paint, printable, role_of
 from skulkctl.units import age_text, size_text
 from skulkctl.views.read import Document, dig
 
 EMPTY = "-"
-GUTTER = "  "
 
 
 def plain(value: object) -> str:
@@ -56,6 +56,14 @@ class Column:
     right: bool = False
     status: bool = False
     """Its words may be coloured."""
+    spare: int = 0
+    """Left out on a narrow terminal, the highest number first; 0 always stays."""
+    short: Shorten | None = None
+    """Shorter cells for a narrow terminal."""
+    is_id: bool = False
+    """Shortened on every terminal, narrow or not, unless the column was asked for."""
+    clip: bool = False
+    """On a terminal a long cell ends with a mark instead of wrapping."""
 
     @property
     def header(self) -> str:
@@ -128,22 +136,57 @@ def render(
     headers: bool = True,
     colour: bool = False,
     least: Sequence[int] = (),
+    room: int | None = None,
+    keep_all: bool = False,
+    keep_empty: bool = False,
 ) -> str:
-    """Rows with two-space gutters; no boxes, nothing cut off. `least`: widths of first columns."""
-    rows = [[column.cell(item) for column in columns] for item in items]
-    lines = [[column.header for column in columns], *rows] if headers else rows
-    widths = [max((width(line[i]) for line in lines), default=0) for i in range(len(columns))]
+    """Rows with two-space gutters and no boxes. `least`: widths of first columns.
+
+    Without `room`, which is the width of a terminal, nothing is left out, wrapped or shortened.
+    """
+    found = list(items)
+    table = [
+        _cells(column, found, headers, room is not None and not keep_all) for column in columns
+    ]
+    widths = [column.natural for column in table]
+    if room is not None:
+        layout = fit(table, room, keep_all=keep_all, keep_empty=keep_empty)
+        if layout is None:
+            return records(table if keep_empty else without_empty(table), room)
+        table, widths = list(layout.columns), list(layout.widths)
     widths = [max(pair) for pair in zip_longest(widths, least[: len(widths)], fillvalue=0)]
-    shown = []
-    for number, line in enumerate(lines):
-        cells = [
-            pad(cell, cells, column.right)
-            for cell, cells, column in zip(line, widths, columns, strict=True)
-        ]
-        if colour and not (headers and number == 0):
-            cells = [
-                padded.replace(cell, paint(cell, role_of(cell)), 1) if column.status else padded
-                for padded, cell, column in zip(cells, line, columns, strict=True)
-            ]
-        shown.append(GUTTER.join(cells).rstrip() + "\n")
-    return "".join(shown)
+    lines = [_line(table, widths, [cells.header for cells in table])] if headers else []
+    for row in range(len(found)):
+        parts = [cell_lines(cells, row, size) for cells, size in zip(table, widths, strict=True)]
+        roles = [role_of(cells.texts[row]) if colour and cells.status else None for cells in table]
+        lines += [_line(table, widths, texts, roles) for texts in zip_longest(*parts, fillvalue="")]
+    return "".join(lines)
+
+
+def _cells(column: Column, items: Sequence[Document], header: bool, abridge: bool) -> Cells:
+    texts = [column.cell(item) for item in items]
+    if abridge and column.is_id and column.short is not None:
+        texts = column.short(texts)
+    return Cells(
+        column.header if header else "",
+        tuple(texts),
+        spare=column.spare,
+        short=column.short,
+        is_empty=bool(texts) and set(texts) == {EMPTY},
+        clip=column.clip and abridge,
+        right=column.right,
+        status=column.status,
+    )
+
+
+def _line(
+    table: Sequence[Cells],
+    widths: Sequence[int],
+    texts: Sequence[str],
+    roles: Sequence[str | None] = (),
+) -> str:
+    parts = []
+    for cells, text, size, role in zip_longest(table, texts, widths, roles):
+        padded = pad(text, size, cells.right)
+        parts.append(padded.replace(text, paint(text, role), 1) if text and role else padded)
+    return GUTTER.join(parts).rstrip() + "\n"

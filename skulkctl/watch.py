@@ -14,11 +14,12 @@ import typer
 
 from skulkctl.errors import CliError, DeadlinePassed, UsageMistake
 from skulkctl.exits import ExitCode
-from skulkctl.fetch import fetch_placements
+from skulkctl.fetch import fetch_placements, is_stock
 from skulkctl.progress import ProgressLine
 from skulkctl.units import age_text
 from skulkctl.views.instances import failures, instance_items, runner_text, short_instance
 from skulkctl.views.moves import move_line, with_moves
+from skulkctl.views.placement import place_again
 from skulkctl.views.read import Document, dig, integer, sequence, text
 
 if TYPE_CHECKING:
@@ -197,10 +198,13 @@ def _failed(call: Invocation, goal: Goal, runner: Document, item: Document) -> C
     if stays := text(item, "notMoved"):
         why.append(f"not moved elsewhere: {stays}")
     short = short_instance(goal.instance_id)
+    again = f"skulkctl restart --instance {short} --wait"
+    if is_stock(call.client):
+        again = place_again(goal.instance_id, goal.model_id)
     hints = [
         f"skulkctl diagnose {runner['node']}",
-        f"once it is mended:  skulkctl restart --instance {short} --wait",
-        f"take it away:  skulkctl delete {short}",
+        f"after fixing it, run:  {again}",
+        f"unload it:  skulkctl delete {short}",
     ]
     return CliError(f"{goal.name} did not become {goal.wanted}", *why, hints=hints)
 

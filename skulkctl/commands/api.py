@@ -10,7 +10,7 @@ from urllib.parse import quote
 import typer
 
 from skulkctl.command import new_app
-from skulkctl.errors import CliError, UsageMistake
+from skulkctl.errors import CliError, NotFound, UsageMistake
 from skulkctl.exits import ExitCode
 from skulkctl.invocation import Invocation
 from skulkctl.options import CONFIRM, FORMAT, REACH, verb
@@ -51,7 +51,7 @@ def api(
     With -o json or yaml the answer is formatted. In a protected context every method but GET
     must be confirmed.
     """
-    from skulkctl.answers import error_of
+    from skulkctl.answers import error_of, is_missing_route
     from skulkctl.confirm import protect
 
     verb_name = method.upper()
@@ -69,6 +69,9 @@ def api(
     _print(call, answer.body)
     for name, value in answer.headers.items():
         call.talk.detail(f"{name}: {value}")
+    if is_missing_route(answer):
+        # The path was typed by the user: it is not found, rather than something refused.
+        raise NotFound(f"{answer.endpoint} has no {answer.request}", details=answer.details())
     if not answer.ok:
         raise error_of(answer)
     return ExitCode.DONE

@@ -25,7 +25,7 @@ app = new_app()
 
 EXAMPLES = """
   skulkctl cancel 29953048-c8a2-4a1b-a873-ff3577aaa410
-  skulkctl cancel 2995                     a prefix that only one request has
+  skulkctl cancel 2995                     the beginning of the id is enough
   skulkctl cancel 2995 --capture           write a bundle of its ranks first
   skulkctl diagnose -o json | jq -r '.supervisorRunners[].inProgressTasks[].taskId'
 """
@@ -36,7 +36,9 @@ def cancel(
     call: Invocation,
     task: Annotated[
         str,
-        typer.Argument(metavar="ID", help="Command or task, or a prefix of one that is open."),
+        typer.Argument(
+            metavar="ID", help="Command or task, or 4 or more characters of one that is open."
+        ),
     ],
     capture: CaptureOption = None,
 ) -> int:
@@ -51,27 +53,25 @@ def cancel(
     from skulkctl.fetch import fetch_state
     from skulkctl.views.tasks import find_task, task_items
 
+    found = find_task(task_items(fetch_state(call.client).state), task, call.talk.note)
     if call.options.get("dry_run"):
-        items = task_items(fetch_state(call.client).state)
-        _report(call, find_task(items, task) or _unknown(task), "would cancel")
+        _report(call, found or _unknown(task), "would cancel")
         return ExitCode.DONE
-    protect(call, f"cancel {task}")
-    bundle = capture_first(call, capture, request=task)
-    if _cancel_command(call, task):
-        _report(call, {**_unknown(task), "commandId": task}, "cancelled", bundle)
-        return ExitCode.DONE
-    state = fetch_state(call.client).state
-    found = find_task(task_items(state), task)
-    if found is None:
+    # A request that is over in the state may still be known to the node that took it.
+    command_id = str(found["commandId"]) if found else task
+    protect(call, f"cancel {command_id}")
+    instance = str(found["instanceId"]) if found else None
+    bundle = capture_first(call, capture, instance=instance, request=command_id)
+    if _cancel_command(call, command_id):
+        _report(call, found or _unknown(task), "cancelled", bundle)
+    elif found is None:
         raise NotFound(
             f"no request {task}",
             "the node that answers does not know it, and no open task has such an id",
             hints=["it may be over; those that are open:  skulkctl instances"],
         )
-    command_id = found["commandId"]
-    if command_id and command_id != task and _cancel_command(call, str(command_id)):
-        _report(call, found, "cancelled", bundle)
     else:
+        state = fetch_state(call.client).state
         _report(call, found, _cancel_on_runners(call, state, found), bundle)
     return ExitCode.DONE
 

@@ -83,25 +83,38 @@ def capture(
 
 
 def _find(groups: list[Group], typed: str | None) -> tuple[Group, tuple[Rank, ...]]:
+    """The ranks that are meant: of an instance, one rank of it, or of one runner."""
+    from skulkctl.names import Candidate, find_one, model_aliases
+
     if typed is None:
         if len(groups) == 1:
             return groups[0], groups[0].ranks
-        why = "nothing is placed" if not groups else f"{len(groups)} placements are there"
+        why = "nothing is placed" if not groups else f"{len(groups)} instances are placed"
         raise UsageMistake("say what to capture", why, hints=["skulkctl instances"])
-    name, slash, number = typed.partition("/")
-    found = [group for group in groups if group.instance_id.startswith(name)]
-    if len(found) == 1 and name:
-        group = found[0]
-        ranks = tuple(one for one in group.ranks if not slash or str(one.rank) == number)
-        if ranks:
-            return group, ranks
-        raise NotFound(
-            f"{group.short} has no rank {number}",
-            f"ranks: {', '.join(str(one.rank) for one in group.ranks)}",
+    candidates = [
+        Candidate(
+            (group, group.ranks),
+            (group.instance_id,),
+            model_aliases(group.model_id),
+            f"{group.instance_id}  {group.model_id}",
         )
-    for group in groups:
-        mine = tuple(one for one in group.ranks if one.runner_id.startswith(typed))
-        if len(mine) == 1:
-            return group, mine
-    many = f"{len(found)} placements begin with it" if found else "no instance or runner has it"
-    raise NotFound(f"no one placement is meant by {typed}", many, hints=["skulkctl instances"])
+        for group in groups
+    ]
+    candidates += [
+        Candidate((group, (rank,)), (rank.runner_id,), (), f"{rank.runner_id}  {rank}")
+        for group in groups
+        for rank in group.ranks
+    ]
+    found = find_one("instance", candidates, typed)
+    if found is not None:
+        return found
+    name, slash, number = typed.rpartition("/")
+    found = find_one("instance", candidates, name) if slash else None
+    if found is None:
+        raise NotFound(f"no instance or runner {typed}", hints=["skulkctl instances"])
+    group, _ = found
+    ranks = tuple(one for one in group.ranks if str(one.rank) == number)
+    if not ranks:
+        known = ", ".join(str(one.rank) for one in group.ranks)
+        raise NotFound(f"{group.short} has no rank {number}", f"ranks: {known}")
+    return group, ranks

@@ -54,15 +54,24 @@ def show(
         bool, typer.Option("--origin", help="Also say where each value comes from.")
     ] = False,
 ) -> int:
-    """Show the configuration in force on the node that answers. Secrets are never shown."""
+    """Show the configuration in force on the node that answers. Secrets are never shown.
+
+    Where the file has been changed since the daemon started, CONFIGURED shows what the file
+    says, marked `restart needed`.
+    """
     from skulkctl.change import secret_names
     from skulkctl.views.config import SETTINGS, has_origins, setting_items
 
     answer = _read_config(call)
     if not has_origins(answer):
         call.talk.note("this server does not say where values come from; only its file is shown")
-    columns = "key,value,origin" if origin else None
-    call.show_rows(SETTINGS, setting_items(answer, secret_names()), columns=columns)
+    items = setting_items(answer, secret_names())
+    pending = any(item["restartNeeded"] for item in items)
+    names = ["key", "value", *(["configured", "note"] if pending else [])]
+    columns = None if call.format == "wide" else ",".join([*names, *(["origin"] if origin else [])])
+    call.show_rows(SETTINGS, items, columns=columns)
+    if pending:
+        call.talk.hint("use what is configured:  skulkctl restart NODE")
     return ExitCode.DONE
 
 

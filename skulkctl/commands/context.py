@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,7 +12,12 @@ from skulkctl.errors import Refused, UsageMistake
 from skulkctl.exits import ExitCode
 from skulkctl.invocation import Invocation
 from skulkctl.options import FORMAT, TABLE, verb
-from skulkctl.tables import Column, Resource
+from skulkctl.tables import EMPTY, Column, Resource, plain
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from skulkctl.contexts import Context
 
 app = new_app("Name clusters and choose between them.")
 
@@ -23,11 +29,14 @@ CONTEXTS = Resource(
         Column("current", "current", "yes for the one used without --context."),
         Column("name", "name", "Name of the context."),
         Column("endpoints", "endpoints", "Addresses in the order they are tried."),
-        Column("protected", "protected", "Every change asks for the context's name."),
-        Column("token-file", "tokenFile", "File with the cluster secret."),
+        Column("protected", "protected", "Every change asks for the context's name.", spare=1),
+        Column("token-file", "tokenFile", "File with the cluster secret.", spare=2),
     ),
 )
 
+TokenFile = Annotated[
+    str | None, typer.Option("--token-file", metavar="FILE", help="File with the cluster secret.")
+]
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the context.")]
 
 
@@ -89,10 +98,7 @@ def add(
             metavar="ENDPOINT", help="http://HOST:PORT or HOST[:PORT]; several are tried in order."
         ),
     ],
-    token_file: Annotated[
-        str | None,
-        typer.Option("--token-file", metavar="FILE", help="File with the cluster secret."),
-    ] = None,
+    token_file: TokenFile = None,
     protected: Annotated[
         bool, typer.Option("--protected", help="Every change must be confirmed by name.")
     ] = False,
@@ -100,24 +106,104 @@ def add(
 ) -> int:
     """Add a context: a name for one or more endpoints of the same cluster."""
     from skulkctl.contexts import Context, check_name, read_contexts, write_contexts
-    from skulkctl.endpoints import parse_endpoint
 
     path = call.paths.contexts_file
     file = read_contexts(path)
     if check_name(name) in file.contexts:
         raise Refused(
-            f"there is a context named {name} already", hints=[f"skulkctl context rm {name}"]
+            f"there is a context named {name} already",
+            hints=[f"change it:  skulkctl context set {name} ENDPOINT..."],
         )
-    try:
-        urls = tuple(dict.fromkeys(parse_endpoint(endpoint) for endpoint in endpoints))
-    except ValueError as error:
-        raise UsageMistake(str(error)) from None
-    context = Context(name, urls, token_file, protected)
+    context = Context(name, _urls(endpoints), _token_file(call, token_file), protected)
     write_contexts(path, file.added(context, use_it))
-    call.talk.note(f"added {name}: {', '.join(urls)}")
+    call.talk.note(f"added {name}: {', '.join(context.endpoints)}")
     if not use_it:
         call.talk.hint(f"skulkctl context use {name}")
     return ExitCode.DONE
+
+
+@verb(
+    app,
+    "set",
+    examples="""
+  skulkctl context set lab kite1 kite2 kite3        other addresses
+  skulkctl context set prod --token-file ~/prod.token --protected
+  skulkctl context set prod --no-token-file
+""",
+)
+def set_(
+    call: Invocation,
+    name: NameArgument,
+    endpoints: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="ENDPOINT", help="New addresses, in place of the old ones."),
+    ] = None,
+    token_file: TokenFile = None,
+    no_token_file: Annotated[
+        bool, typer.Option("--no-token-file", help="Use no token file any more.")
+    ] = False,
+    protected: Annotated[
+        bool | None,
+        typer.Option("--protected/--no-protected", help="Confirm every change by name, or not."),
+    ] = None,
+) -> int:
+    """Change a context; what is not given stays as it is."""
+    from skulkctl.contexts import read_contexts, write_contexts
+
+    if token_file is not None and no_token_file:
+        raise UsageMistake("--token-file and --no-token-file exclude each other")
+    path = call.paths.contexts_file
+    file = read_contexts(path)
+    old = file.get(name)
+    new = old
+    if endpoints:
+        new = replace(new, endpoints=_urls(endpoints))
+    if token_file is not None or no_token_file:
+        new = replace(new, token_file=_token_file(call, token_file))
+    if protected is not None:
+        new = replace(new, protected=protected)
+    if not endpoints and token_file is None and not no_token_file and protected is None:
+        raise UsageMistake(
+            f"context set {name}: nothing to change",
+            hints=[
+                "give ENDPOINT..., --token-file, --no-token-file, --protected or --no-protected"
+            ],
+        )
+    write_contexts(path, file.added(new, use=False))
+    for line in _differences(old, new) or ["nothing changed"]:
+        call.talk.note(f"{name}: {line}")
+    return ExitCode.DONE
+
+
+def _differences(old: Context, new: Context) -> list[str]:
+    fields = (
+        ("endpoints", ", ".join(old.endpoints), ", ".join(new.endpoints)),
+        ("token file", old.token_file or EMPTY, new.token_file or EMPTY),
+        ("protected", plain(old.protected), plain(new.protected)),
+    )
+    return [f"{field}: {before} -> {after}" for field, before, after in fields if before != after]
+
+
+def _urls(endpoints: Sequence[str]) -> tuple[str, ...]:
+    from skulkctl.endpoints import parse_endpoint
+
+    try:
+        return tuple(dict.fromkeys(parse_endpoint(endpoint) for endpoint in endpoints))
+    except ValueError as error:
+        raise UsageMistake(str(error)) from None
+
+
+def _token_file(call: Invocation, typed: str | None) -> str | None:
+    """The path to keep, after a look into the file."""
+    from skulkctl.token_files import check_token_file, stored_path
+
+    if typed is None:
+        return None
+    path = stored_path(typed)
+    warning = check_token_file(path, call.environ)
+    if warning:
+        call.talk.warning(warning)
+    return path
 
 
 @verb(app, "rm", examples="  skulkctl context rm lab")

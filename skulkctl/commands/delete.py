@@ -32,7 +32,7 @@ def delete(
     instance: Annotated[
         str,
         typer.Argument(
-            metavar="INSTANCE", help="Id, a prefix of it, or its model when it is placed once."
+            metavar="INSTANCE", help="Id, 4 or more characters of it, or its model if placed once."
         ),
     ],
     wait: Annotated[bool, typer.Option("--wait", help="Return when it is gone.")] = False,
@@ -56,7 +56,7 @@ def delete(
 
     items = instance_items(fetch_state(call.client).state)
     waiting = waiting_items(fetch_placements(call.client, call.talk))
-    item = find_instance([*items, *waiting], instance)
+    item = find_instance([*items, *waiting], instance, call.talk.note)
     cost = _consequences(item)
     if call.options.get("dry_run"):
         _report(call, item, "would delete")

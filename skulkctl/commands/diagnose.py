@@ -48,7 +48,7 @@ def diagnose(
         "NodeDiagnostics",
         document,
         node_title(document),
-        lambda wide: diagnostics_screen(document, wide, style.colour),
+        lambda wide: diagnostics_screen(document, wide, style.colour, style.room),
     )
     write(page)
     return ExitCode.DONE

@@ -24,7 +24,8 @@ EXAMPLES = """
 def drain(
     call: Invocation,
     node: Annotated[
-        str | None, typer.Argument(metavar="NODE", help="Name, id, or a prefix of either.")
+        str | None,
+        typer.Argument(metavar="NODE", help="Name, id, or 4 or more characters of the id."),
     ] = None,
     all_nodes: Annotated[bool, typer.Option("--all", help="Every node.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Return when nothing is left.")] = False,

@@ -29,6 +29,8 @@ EXAMPLES = """
 """
 
 _SILENCE_S = 24 * 3600.0
+_WIDE = 120
+"""Narrower terminals show the time without the day."""
 
 
 @verb(app, "events", REACH, FORMAT, examples=EXAMPLES)
@@ -52,19 +54,46 @@ def events(
 ) -> int:
     """Print the events of this session: position, time, kind and what they say.
 
-    A node whose event log only counts, for lack of disk space, still shows what it has in memory.
+    With -o json or yaml one document is printed at the end; with -o jsonl a line per event, which
+    also goes with --follow. A node whose event log is in counting-only mode, for lack of disk
+    space, still shows what it has in memory.
     """
+    from skulkctl.documents import refuse_follow, show_document
+
+    refuse_follow(call, follow)
     query = {"follow": "true"} if follow else {}
     if since is not None:
         query["since"] = str(_moment(since, datetime.now(UTC)))
-    if kind:
-        query["kind"] = kind
+    if kind is not None:
+        query["kind"] = ",".join(_kinds(kind))
     if limit is not None:
         query["limit"] = str(limit)
+    if call.format in ("json", "yaml"):
+        show_document(call, "EventList", _stream(call, query, follow))
+        return ExitCode.DONE
     for event in _stream(call, query, follow):
         if not write_now(_line(call, event)):
             break
     return ExitCode.DONE
+
+
+def _kinds(typed: str) -> list[str]:
+    """The kinds that were typed, as they are spelled. Raises UsageMistake naming all kinds."""
+    from difflib import get_close_matches
+
+    from skulkd.wire.events import EVENT_KINDS
+
+    known = {name.casefold(): name for name in EVENT_KINDS}
+    names = [name.strip() for name in typed.split(",") if name.strip()]
+    for name in names or [typed]:
+        if name.casefold() not in known:
+            near = get_close_matches(name.casefold(), known, n=1)
+            raise UsageMistake(
+                f"--kind {name or repr(name)}: there is no such kind of event",
+                f"kinds: {', '.join(EVENT_KINDS)}",
+                hints=[f"did you mean {known[near[0]]}?"] if near else [],
+            )
+    return [known[name.casefold()] for name in names]
 
 
 def _moment(typed: str, now: datetime) -> float:
@@ -117,20 +146,27 @@ def _stock(call: Invocation, query: dict[str, str]) -> Iterator[Document]:
 
 
 def _line(call: Invocation, event: Document) -> str:
+    from skulkctl.layout import clip, hanging
     from skulkctl.output import to_json
-    from skulkctl.screen import printable
+    from skulkctl.screen import printable, width
     from skulkctl.views.read import mapping, text
 
-    if call.format in ("json", "jsonl", "yaml"):
+    if call.format == "jsonl":
         return to_json(event, indent=None)
     kind = text(event, "kind") or "?"
     if call.format == "name":
         return f"{kind}\n"
     at = (text(event, "at") or "-")[:23]
-    body = mapping(event, "event", kind)
-    told = _told(kind, body)
-    room = None if call.format == "wide" else 160
-    return printable(f"{event.get('index'):>7}  {at:<23}  {kind:<22} {told}"[:room].rstrip()) + "\n"
+    told = printable(_told(kind, mapping(event, "event", kind)))
+    room = call.style.room
+    if room is not None and room < _WIDE:
+        at = at[11:] or at
+    head = printable(f"{event.get('index'):>7}  {at}  {kind:<22} ")
+    if room is None:
+        return f"{head}{told}".rstrip() + "\n"
+    if call.format == "wide":
+        return "".join(f"{line.rstrip()}\n" for line in hanging(head, told, room))
+    return f"{head}{clip(told, max(1, room - width(head)))}".rstrip() + "\n"
 
 
 def _told(kind: str, body: Document) -> str:

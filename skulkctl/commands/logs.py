@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from skulkctl.command import new_app
-from skulkctl.errors import CliError, NotFound, RouteMissing, UsageMistake
+from skulkctl.errors import RouteMissing, UsageMistake
 from skulkctl.exits import ExitCode
 from skulkctl.invocation import Invocation
 from skulkctl.options import FORMAT, REACH, verb
@@ -56,8 +56,13 @@ def logs(
     """Print the last log lines of a node's daemon, or of one of its runners.
 
     At most 5000 at a time; older ones, also of earlier starts, with --before. Secrets are hidden.
-    With -o json or jsonl each line is an object. Ctrl-C ends --follow.
+    With -o json or yaml one document is printed; with -o jsonl an object per line, which also
+    goes with --follow. Ctrl-C ends --follow.
     """
+    from skulkctl.documents import refuse_follow, show_document
+    from skulkctl.views.read import sequence
+
+    refuse_follow(call, follow)
     if before is not None and (follow or runner):
         raise UsageMistake("--before goes neither with --follow nor with --runner")
     moment = None if before is None else _moment(before)
@@ -65,6 +70,9 @@ def logs(
     query = {"lines": str(lines), **({"runner_id": runner_id} if runner_id else {})}
     query |= {"before": moment} if moment else {}
     answer = _ask(call, place, query)
+    if call.format in ("json", "yaml"):
+        show_document(call, "LogLineList", sequence(answer, "lines"))
+        return ExitCode.DONE
     if not _show(call, answer) or not follow:
         return ExitCode.DONE
     while True:
@@ -95,6 +103,7 @@ def _place(call: Invocation, node: str | None, runner: str | None) -> tuple[str,
     """The path to ask, and the runner's whole id."""
     from skulkctl.client import path_segment
     from skulkctl.fetch import fetch_state
+    from skulkctl.names import Candidate, find_one
     from skulkctl.tui.feed import PATHS
     from skulkctl.views.nodes import find_node
     from skulkctl.views.read import sequence, text
@@ -107,12 +116,13 @@ def _place(call: Invocation, node: str | None, runner: str | None) -> tuple[str,
             (text(one, "nodeId") or "", text(one, "runnerId") or "")
             for one in sequence(call.client.get_first(*PATHS), "runners")
         ]
-        found = [one for one in known if one[1].startswith(runner) and node_id in (None, one[0])]
-        if len(found) == 1:
-            node_id, runner = found[0]
-        elif found:
-            raise NotFound(f"several runners begin with {runner}", *(one for _, one in found))
+        candidates = [
+            Candidate(one, (one[1],), (), one[1]) for one in known if node_id in (None, one[0])
+        ]
         # A runner that has ended may still have a log; its whole id is needed then.
+        found = find_one("runner", candidates, runner)
+        if found is not None:
+            node_id, runner = found
     base = "node" if node_id is None else f"cluster/{path_segment(node_id)}"
     return f"/v1/diagnostics/{base}/logs", runner
 
@@ -123,8 +133,10 @@ def _ask(call: Invocation, path: str, query: dict[str, str]) -> Document:
     try:
         return mapping(call.client.get(path, **query))
     except RouteMissing as error:
-        raise CliError(
-            "this server does not give its log", "a stock node logs to its own stderr only"
+        raise RouteMissing(
+            "this server cannot show its log",
+            "a stock node logs to its own stderr only",
+            details=error.details,
         ) from error
 
 
@@ -136,7 +148,7 @@ def _show(call: Invocation, answer: Document) -> bool:
 
     told = []
     for one in sequence(answer, "lines"):
-        if call.format in ("json", "jsonl", "yaml"):
+        if call.format == "jsonl":
             told.append(to_json(one, indent=None))
             continue
         at, level = text(one, "at"), text(one, "level")

@@ -81,7 +81,7 @@ def _show_plan(call: Invocation, order: Order, plan: str | None) -> int:
             raise _no_plan(call, order, answer)
         preview = found
     planned = planned_instance(order.state, preview)
-    document, screen = outcome("would place", planned), plan_screen(planned)
+    document, screen = outcome("would place", planned), plan_screen(planned, call.style.room)
     write(call.style.single("Placement", document, str(planned["planId"]), lambda _: screen))
     call.talk.hint(f"do exactly this:  {_command(order, str(planned['planId']))}")
     return ExitCode.DONE

@@ -42,7 +42,7 @@ def preview(
     items = preview_items(order.state, fetch_previews(call, order))
     shown = call.style.rows(PREVIEWS, items)
     is_plain = call.format == "table" and not call.options.get("columns")
-    write(preview_screen(items, shown) if is_plain and items else shown)
+    write(preview_screen(items, shown, call.style.room) if is_plain and items else shown)
     for hint in preview_hints(items) if items else [PREVIEWS.empty_hint]:
         call.talk.hint(hint)
     return ExitCode.DONE

@@ -96,7 +96,7 @@ def _node_ids(call: Invocation, typed: Sequence[str]) -> list[str]:
     from skulkctl.views.nodes import find_node
 
     known = fetch_state(call.client).nodes()
-    return [str(find_node(known, name)["id"]) for name in typed]
+    return [str(find_node(known, name, call.talk.note)["id"]) for name in typed]
 
 
 def _show(call: Invocation, answer: object, rows: Sequence[Document]) -> None:

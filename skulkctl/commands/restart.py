@@ -48,7 +48,9 @@ def restart(
     node: Annotated[
         str | None,
         typer.Argument(
-            metavar="[NODE]", help="Name, id, or a prefix of either.", show_default=False
+            metavar="[NODE]",
+            help="Name, id, or 4 or more characters of the id.",
+            show_default=False,
         ),
     ] = None,
     instance: Annotated[
@@ -56,7 +58,7 @@ def restart(
         typer.Option(
             "--instance",
             metavar="INSTANCE",
-            help="Instead of a daemon, the runners of this placed model: id, prefix or model.",
+            help="Restart the runners of an instance instead: id, 4 or more characters, or model.",
         ),
     ] = None,
     wait: Annotated[
@@ -116,7 +118,7 @@ def _plan(call: Invocation, typed: str) -> Plan:
 
     snapshot = fetch_state(call.client)
     nodes = snapshot.nodes(Roll(fetch_master(call.client, snapshot.state, call.talk)))
-    found = find_node(nodes, typed)
+    found = find_node(nodes, typed, call.talk.note)
     node_id = str(found["id"])
     consequences = [
         f"it holds a part of {item['modelId']}, which stops answering"

@@ -55,7 +55,10 @@ def status(
     )
     style = call.style
     name = str(document["context"] or client.endpoint)
-    write(style.single("Status", document, name, lambda _: status_screen(document, style.colour)))
+    page = style.single(
+        "Status", document, name, lambda _: status_screen(document, style.colour, style.room)
+    )
+    write(page)
     if not document["healthy"]:
         call.talk.hint("skulkctl doctor")
     if check:

@@ -31,7 +31,9 @@ def swap(
     call: Invocation,
     old: Annotated[
         str,
-        typer.Argument(metavar="OLD", help="Instance: id, prefix, or its model if placed once."),
+        typer.Argument(
+            metavar="OLD", help="Instance: id, 4 or more characters of it, or its model."
+        ),
     ],
     new: Annotated[str, typer.Argument(metavar="NEW", help="Model that takes its place.")],
     wait: Annotated[bool, typer.Option("--wait", help="Return when the new one is ready.")] = False,
@@ -46,7 +48,7 @@ def swap(
     from skulkctl.views.instances import find_instance, instance_items, short_instance
 
     order = make_order(call, new)
-    item = find_instance(instance_items(order.state), old)
+    item = find_instance(instance_items(order.state), old, call.talk.note)
     name = f"{item['modelId']} ({short_instance(item['id'])})"
     beside = _fits_beside(call, order)
     how = (

@@ -123,16 +123,27 @@ def run_once(call: Invocation) -> int:
     return ExitCode.DONE
 
 
-@verb(app, "pause", REACH, FORMAT, examples="\n  skulkctl swarm pause\n")
+@verb(app, "pause", REACH, FORMAT, CONFIRM, examples="\n  skulkctl swarm pause\n")
 def pause(call: Invocation) -> int:
     """Ask the gateway for no more work; what runs is finished. Kept over restarts."""
-    return _show_status(call, _gateway_client(call).change("POST", "/v1/swarm/pause"))
+    return _switch(call, "pause", "stop asking the gateway for work")
 
 
-@verb(app, "resume", REACH, FORMAT, examples="\n  skulkctl swarm resume\n")
+@verb(app, "resume", REACH, FORMAT, CONFIRM, examples="\n  skulkctl swarm resume\n")
 def resume(call: Invocation) -> int:
     """Ask the gateway for work again."""
-    return _show_status(call, _gateway_client(call).change("POST", "/v1/swarm/resume"))
+    return _switch(call, "resume", "ask the gateway for work again")
+
+
+def _switch(call: Invocation, verb_name: str, what: str) -> int:
+    from skulkctl.views.read import mapping, text
+
+    if call.options.get("dry_run"):
+        status = mapping(call.client.get("/v1/swarm"))
+        call.talk.note(f"would {what}; its state is {text(status, 'state') or 'not enrolled'}")
+        return ExitCode.DONE
+    _protect(call, what)
+    return _show_status(call, _gateway_client(call).change("POST", f"/v1/swarm/{verb_name}"))
 
 
 @verb(
@@ -220,7 +231,11 @@ def _show_status(call: Invocation, answer: object) -> int:
 
     found = mapping(answer)
     name = text(found, "node_id") or "-"
-    write(call.style.single("SwarmStatus", found, name, lambda _: swarm_screen(found)))
+    write(
+        call.style.single(
+            "SwarmStatus", found, name, lambda _: swarm_screen(found, call.style.room)
+        )
+    )
     if not found.get("configured"):
         call.talk.hint("skulkctl swarm setup --api-key-stdin < FILE")
     return ExitCode.PROBLEM if sequence(found, "problems") else ExitCode.DONE

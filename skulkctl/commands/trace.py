@@ -28,13 +28,13 @@ CommandOption = Annotated[
 ]
 
 
-@verb(app, "on", REACH, FORMAT, examples="  skulkctl trace on\n")
+@verb(app, "on", REACH, FORMAT, CONFIRM, examples="  skulkctl trace on\n")
 def on(call: Invocation) -> int:
     """Trace new requests in the whole cluster. Leave it off in normal operation."""
     return _switch(call, enabled=True)
 
 
-@verb(app, "off", REACH, FORMAT, examples="  skulkctl trace off\n")
+@verb(app, "off", REACH, FORMAT, CONFIRM, examples="  skulkctl trace off\n")
 def off(call: Invocation) -> int:
     """Stop tracing new requests; those that run are not touched."""
     return _switch(call, enabled=False)
@@ -48,13 +48,23 @@ def status(call: Invocation) -> int:
 
 
 def _switch(call: Invocation, *, enabled: bool) -> int:
+    from skulkctl.confirm import protect
     from skulkctl.views.read import flag
 
+    word = "on" if enabled else "off"
+    if call.options.get("dry_run"):
+        was = flag(call.client.get("/v1/tracing"), "enabled")
+        document = {"enabled": enabled, "changed": was != enabled, "dryRun": True}
+        already = f"; it is {word} already" if was == enabled else ""
+        line = f"would switch tracing {word}{already}\n"
+        write(call.style.single("Tracing", document, word, lambda _: line))
+        return ExitCode.DONE
+    protect(call, f"switch tracing {word}")
     answer = call.client.change("PUT", "/v1/tracing", {"enabled": enabled})
     _say(call, answer)
     if flag(answer, "enabled") != enabled:
         raise CliError(
-            f"tracing is not {'on' if enabled else 'off'} yet",
+            f"tracing is not {word} yet",
             "the master has not agreed within 2 s",
             hints=["skulkctl trace status", "skulkctl nodes"],
         )
@@ -132,11 +142,7 @@ def _path(call: Invocation, typed: str | None, command: str | None) -> str:
 
     if (typed is None) == (command is None):
         raise UsageMistake("say which trace: TASK, or --command ID", hints=["skulkctl trace list"])
-    try:
-        task_id = find_trace(_items(call)[0], typed, command)
-    except LookupError as error:
-        hints = ["skulkctl trace list", "was it on?  skulkctl trace status"]
-        raise NotFound(str(error), hints=hints) from None
+    task_id = find_trace(_items(call)[0], typed, command)
     return f"/v1/traces/cluster/{path_segment(task_id)}"
 
 
@@ -213,7 +219,9 @@ def export(
 @verb(app, "rm", REACH, FORMAT, CONFIRM, examples="  skulkctl trace rm 4be0 91aa --yes\n")
 def rm(
     call: Invocation,
-    tasks: Annotated[list[str], typer.Argument(metavar="TASK", help="Whole ids or prefixes.")],
+    tasks: Annotated[
+        list[str], typer.Argument(metavar="TASK", help="Task ids, or 4 or more characters of each.")
+    ],
 ) -> int:
     """Delete traces on every node. Exit 8 when a node did not answer and may keep its copy."""
     from skulkctl.confirm import Danger, protect
@@ -222,9 +230,11 @@ def rm(
 
     items, silent = _items(call)
     try:
-        ids = list(dict.fromkeys(find_trace(items, typed, None) for typed in tasks))
-    except LookupError as error:
-        raise NotFound(str(error), *silent, hints=["skulkctl trace list"]) from None
+        found = [find_trace(items, typed, None, call.talk.note) for typed in tasks]
+    except NotFound as error:
+        error.why = (*error.why, *silent)
+        raise
+    ids = list(dict.fromkeys(found))
     if call.options.get("dry_run"):
         write("".join(f"would delete {one}\n" for one in ids))
         return ExitCode.DONE

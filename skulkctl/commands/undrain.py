@@ -23,7 +23,8 @@ EXAMPLES = """
 def undrain(
     call: Invocation,
     node: Annotated[
-        str | None, typer.Argument(metavar="NODE", help="Name, id, or a prefix of either.")
+        str | None,
+        typer.Argument(metavar="NODE", help="Name, id, or 4 or more characters of the id."),
     ] = None,
     all_nodes: Annotated[bool, typer.Option("--all", help="Every node.")] = False,
 ) -> int:

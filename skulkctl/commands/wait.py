@@ -20,7 +20,7 @@ app = new_app()
 
 EXAMPLES = """
   skulkctl wait 7f3c2a10 --timeout 5m
-  skulkctl wait skulk/SmolLM2-135M-Instruct --for ready
+  skulkctl wait SmolLM2 --for ready
   skulkctl wait 7f3c2a10 --for deleted
   skulkctl wait 7f3c2a10 --fail-on deleted      goes on waiting while a runner is restarted
 """
@@ -30,8 +30,12 @@ EXAMPLES = """
 def wait(
     call: Invocation,
     instance: Annotated[
-        str, typer.Argument(metavar="INSTANCE", help="Id, a prefix of it, or its model.")
-    ],
+        str | None,
+        typer.Argument(
+            metavar="INSTANCE|MODEL",
+            help="Id or model, or the beginning of either; optional if one model is placed.",
+        ),
+    ] = None,
     goal: Annotated[str, typer.Option("--for", metavar="WHAT", help="ready or deleted.")] = "ready",
     fail_on: Annotated[
         str | None,
@@ -49,19 +53,26 @@ def wait(
     not there counts as deleted, and for --for ready as not found.
     """
     from skulkctl.fetch import fetch_state
-    from skulkctl.views.instances import find_instance, instance_items
+    from skulkctl.model_names import best_of, find_placed
+    from skulkctl.views.instances import instance_items
     from skulkctl.watch import GOALS, Goal, read_fail_on, wait_for
 
     if goal not in GOALS:
         raise UsageMistake(f"--for {goal}: choose one of {', '.join(GOALS)}")
     ends = read_fail_on(fail_on, goal)
     try:
-        found = find_instance(instance_items(fetch_state(call.client).state), instance)
+        several = find_placed(instance_items(fetch_state(call.client).state), instance)
     except NotFound:
         if goal != "deleted":
             raise
-        call.talk.note(f"{instance} is not there; nothing to wait for")
+        call.talk.note(f"{instance or 'nothing'} is not placed; there is nothing to wait for")
         return ExitCode.DONE
+    if goal == "deleted" and len(several) > 1:
+        raise UsageMistake(
+            f"{several[0]['modelId']} is placed {len(several)} times; give the id of one instance",
+            *(str(item["id"]) for item in several),
+        )
+    found = best_of(several)
     instance_id, model_id = str(found["id"]), str(found["modelId"])
     last = wait_for(call, Goal(instance_id, model_id, goal, ends))
     _report(call, last or found, goal)

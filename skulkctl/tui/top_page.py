@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
+from skulkctl.layout import GUTTER, Cells, cell_lines, fit, without_owner
 from skulkctl.screen import pad
+from skulkctl.tables import EMPTY
 from skulkctl.tui.banner import ROLES
 from skulkctl.tui.lanes import marks_of
-from skulkctl.tui.lines import BLANK, Line, clip, line, spread, to_ascii
+from skulkctl.tui.lines import BLANK, Line, line, spread, to_ascii
 from skulkctl.tui.shots import WIDE, Shot, View
 from skulkctl.units import age_text, size_text
 from skulkctl.verdict.ranks import Group, Rank
+from skulkctl.views.instances import OPEN
 from skulkctl.views.read import Document, integer, mapping, number, text
+from skulkctl.views.tasks import task_items
 
 WINDOW_S = 10.0
 """Tokens per second are those of the last seconds."""
@@ -50,7 +55,25 @@ def top_items(shot: Shot, nodes: Sequence[Document], state: Document) -> dict[st
         for group in shot.groups
         for rank in group.ranks
     ]
-    return {"nodes": [_node(node, state) for node in nodes], "runners": runners}
+    return {
+        "tokensPerSecond": _total_speed(shot, state),
+        "nodes": [_node(node, state) for node in nodes],
+        "runners": runners,
+    }
+
+
+def _total_speed(shot: Shot, state: Document) -> float | None:
+    """What rank 0 of each instance measures; None while work goes on and nobody measures it."""
+    firsts = [group.ranks[0] for group in shot.groups if group.ranks]
+    speeds = [tokens_per_second(rank, shot.skews, shot.now_s) for rank in firsts]
+    known = [speed for speed in speeds if speed is not None]
+    return None if not known and _is_busy(shot.groups, state) else sum(known)
+
+
+def _is_busy(groups: Sequence[Group], state: Document) -> bool:
+    if any(task["status"] in OPEN for task in task_items(state)):
+        return True
+    return any(rank.status == "RunnerRunning" for group in groups for rank in group.ranks)
 
 
 def _node(node: Document, state: Document) -> dict[str, object]:
@@ -78,15 +101,12 @@ def top_page(
     """The whole screen. `rows` None: as long as it needs to be."""
     worst = shot.judgement.worst
     fresh = shot.replay or ("NO ANSWER" if shot.trouble else f"LIVE {shot.every_s:g} s")
-    speed = _total_speed(shot.groups, shot)
-    left = f" top  {shot.context + '  ' if shot.context else ''}{speed:.1f} tokens/s"
+    speed = _decimal(number(items, "tokensPerSecond"))
+    left = f" top  {shot.context + '  ' if shot.context else ''}{speed} tokens/s"
     lines = [spread(left, f"{fresh}  age {age_text(shot.age_s)} ", columns, "strong")]
     lines.append(line((f" {worst.state}", ROLES[worst.state]), f"  {' '.join(worst.says)}"))
-    lines += [BLANK, line((f" {'node':<14}{'health':<10}{'memory':<28}{'gpu':<20}cpu", "muted"))]
-    lines += [_node_line(one, columns) for one in _list(items, "nodes")]
-    title = f" {'model':<30}{'rank':<5}{'node':<12}{'status':<11}{'phase':<18}{'in':>7}{'tok/s':>8}"
-    lines += [BLANK, line((clip(title, columns), "muted"))]
-    lines += [_runner_line(one, columns) for one in _list(items, "runners")]
+    lines += [BLANK, *_node_lines(_list(items, "nodes"), columns)]
+    lines += [BLANK, *_runner_lines(_list(items, "runners"), columns)]
     if rows is not None:
         lines = [*lines[: rows - 1], *[BLANK] * (rows - 1 - len(lines))]
         lines.append(line((" ? help   t timeline   r refresh   p pause   q quit", "muted")))
@@ -94,36 +114,76 @@ def top_page(
     return [to_ascii(one) for one in shown] if view.ascii else shown
 
 
-def _total_speed(groups: Sequence[Group], shot: Shot) -> float:
-    """Rank 0 of each placement speaks for it."""
-    firsts = [group.ranks[0] for group in groups if group.ranks]
-    return sum(tokens_per_second(rank, shot.skews, shot.now_s) or 0.0 for rank in firsts)
-
-
 def _list(items: Mapping[str, object], name: str) -> list[Document]:
     found = items.get(name)
     return [one for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
 
 
-def _node_line(node: Document, columns: int) -> Line:
+def _table(
+    cells: Sequence[Cells], columns: int, roles: Sequence[Sequence[str | None]]
+) -> list[Line]:
+    """A header and one line per row; `roles` are the colours of a row's cells, by column."""
+    layout = fit(cells, columns - 1)
+    if layout is None:
+        shown, widths = tuple(cells), tuple(one.natural for one in cells)
+    else:
+        shown, widths = layout.columns, layout.widths
+    names = [one.header for one in cells]
+    header = [pad(one.header, size, one.right) for one, size in zip(shown, widths, strict=True)]
+    lines = [line((f" {GUTTER.join(header)}", "muted"))]
+    for row, colours in enumerate(roles):
+        pieces: list[tuple[str, str | None]] = []
+        for one, size in zip(shown, widths, strict=True):
+            [text_, *_] = cell_lines(one, row, size)
+            gap = GUTTER if pieces else " "
+            pieces += [(gap, None), (pad(text_, size, one.right), colours[names.index(one.header)])]
+        lines.append(line(*pieces))
+    return lines
+
+
+def _column(header: str, texts: Sequence[str], **how: Any) -> Cells:
+    is_empty = bool(texts) and set(texts) == {EMPTY}
+    return Cells(header, tuple(texts), is_empty=is_empty, **how)
+
+
+def _node_lines(nodes: Sequence[Document], columns: int) -> list[Line]:
+    health = [_health(node) for node in nodes]
+    cells = [
+        _column("node", [text(node, "name") or "?" for node in nodes]),
+        _column("health", health),
+        _column("memory", [_memory(node, columns) for node in nodes]),
+        _column("gpu", [_gpu(node) for node in nodes], spare=1),
+        _column("cpu", [_percent(number(node, "cpuPercent")) for node in nodes], spare=2),
+    ]
+    colours = {"ok": "ok", "warn": "attention", "draining": "attention"}
+    roles = [[None, colours.get(word, "problem"), None, None, None] for word in health]
+    return _table(cells, columns, roles)
+
+
+def _health(node: Document) -> str:
+    health = text(node, "health") or EMPTY
+    return "draining" if node.get("draining") and health == "ok" else health
+
+
+def _memory(node: Document, columns: int) -> str:
     used, total = integer(node, "memoryUsedBytes"), integer(node, "memoryTotalBytes")
-    memory = "-"
-    if used is not None and total:
-        both = f"{size_text(used, '')}/{size_text(total, '')}"
-        sizes = both if columns >= WIDE else f"{used / total:.0%}"
-        memory = f"{_bar(used / total)} {sizes}"
+    if used is None or not total:
+        return EMPTY
+    both = f"{size_text(used, '')}/{size_text(total, '')}"
+    return f"{_bar(used / total)} {both if columns >= WIDE else f'{used / total:.0%}'}"
+
+
+def _gpu(node: Document) -> str:
     gpu = number(node, "gpuPercent")
-    shown = "-" if gpu is None else f"{_bar(gpu / 100)} {gpu:.0f}%"
-    cpu = number(node, "cpuPercent")
-    health = text(node, "health") or "-"
-    if node.get("draining") and health == "ok":
-        health = "draining"
-    role = {"ok": "ok", "warn": "attention", "draining": "attention"}.get(health, "problem")
-    return line(
-        f" {pad(clip(text(node, 'name') or '?', 13), 14)}",
-        (f"{health:<10}", role),
-        f"{memory:<28}{shown:<20}{'-' if cpu is None else f'{cpu:.0f}%'}",
-    )
+    return EMPTY if gpu is None else f"{_bar(gpu / 100)} {gpu:.0f}%"
+
+
+def _percent(value: float | None) -> str:
+    return EMPTY if value is None else f"{value:.0f}%"
+
+
+def _decimal(value: float | None) -> str:
+    return EMPTY if value is None else f"{value:.1f}"
 
 
 def _bar(share: float) -> str:
@@ -131,12 +191,22 @@ def _bar(share: float) -> str:
     return "▮" * full + "▯" * (_BAR - full)
 
 
-def _runner_line(one: Document, columns: int) -> Line:
-    model = clip(text(one, "modelId") or "?", 29)
-    speed = number(one, "tokensPerSecond")
-    told = f" {pad(model, 30)}{one.get('rank')!s:<5}{pad(clip(str(one.get('node')), 11), 12)}"
-    told += f"{clip(str(one.get('status')), 10):<11}{clip(str(one.get('phase')), 17):<18}"
-    told += f"{age_text(number(one, 'secondsInPhase') or 0):>7}"
-    told += f"{'-' if speed is None else f'{speed:.1f}':>8}"
-    bad = text(one, "verdict") not in ("OK", "WAITING")
-    return line((told, "problem" if bad else None)).cut(columns)
+def _runner_lines(runners: Sequence[Document], columns: int) -> list[Line]:
+    def texts(key: str) -> list[str]:
+        return [str(one.get(key)) for one in runners]
+
+    ages = [age_text(number(one, "secondsInPhase") or 0) for one in runners]
+    speeds = [_decimal(number(one, "tokensPerSecond")) for one in runners]
+    cells = [
+        _column("model", [text(one, "modelId") or "?" for one in runners], short=without_owner),
+        _column("rank", texts("rank")),
+        _column("node", texts("node")),
+        _column("status", texts("status"), spare=2),
+        _column("phase", texts("phase"), spare=1),
+        _column("in", ages, right=True, spare=3),
+        # Also without a value it belongs there: it says that the speed is not known.
+        Cells("tok/s", tuple(speeds), right=True),
+    ]
+    wrong = [text(one, "verdict") not in ("OK", "WAITING") for one in runners]
+    roles = [["problem" if bad else None] * len(cells) for bad in wrong]
+    return _table(cells, columns, roles)

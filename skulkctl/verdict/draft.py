@@ -39,7 +39,7 @@ def say(ranks: Iterable[Rank], one: str, many: str) -> str:
     """`Rank 2 waits …` or `Ranks 2 and 3 wait …`."""
     those = numbers(ranks)
     told = ranks_text(those)
-    return f"{told[0].upper()}{told[1:]} {one if len(those) == 1 else many}"
+    return f"{told[0].upper()}{told[1:]} {one if len(those) <= 1 else many}"
 
 
 def where(rank: Rank) -> str:

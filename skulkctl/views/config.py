@@ -21,6 +21,14 @@ def value_text(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
+def pending_text(pending: object) -> str:
+    return value_text(pending.get("value")) if isinstance(pending, Mapping) else EMPTY
+
+
+def restart_text(needed: object) -> str:
+    return "restart needed" if needed else EMPTY
+
+
 SETTINGS = Resource(
     kind="SettingList",
     name_path="key",
@@ -28,6 +36,16 @@ SETTINGS = Resource(
     columns=(
         Column("key", "key", "Dotted key, as in the file."),
         Column("value", "value", "Value in force; - when there is none.", text=value_text),
+        Column(
+            "configured",
+            "pending",
+            "What flags, variables and file say now, where that is another value.",
+            text=pending_text,
+            wide=True,
+        ),
+        Column(
+            "note", "restartNeeded", "restart needed where the two differ.", restart_text, wide=True
+        ),
         Column("origin", "origin", "Flag, variable, file and line, or default.", wide=True),
     ),
 )
@@ -61,14 +79,26 @@ def decided_elsewhere(answer: object, key: str) -> str | None:
 
 def _setting(entry: object, secrets: frozenset[str]) -> dict[str, object]:
     key, origin = text(entry, "key") or EMPTY, text(entry, "origin")
-    value = mapping(entry).get("value")
-    if value is None and key in secrets and origin != "default":
-        value = HIDDEN
-    return _item(key, value, origin)
+    configured = mapping(entry).get("value")
+    # An older daemon says only what its next start would use.
+    in_force = mapping(entry).get("inForce", configured)
+    if configured is None and key in secrets and origin != "default":
+        configured = HIDDEN
+    if key in secrets:
+        in_force = configured
+    return _item(key, in_force, origin, configured, flag(entry, "restartNeeded") is True)
 
 
-def _item(key: str, value: object, origin: str | None) -> dict[str, object]:
-    return {"key": key, "value": value, "origin": origin}
+def _item(
+    key: str, value: object, origin: str | None, configured: object = None, restart: bool = False
+) -> dict[str, object]:
+    return {
+        "key": key,
+        "value": value,
+        "pending": {"value": configured} if restart else None,
+        "restartNeeded": restart,
+        "origin": origin,
+    }
 
 
 def _leaves(section: Document, prefix: str) -> Iterator[tuple[str, object]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from skulkctl.layout import hanging, pairs, time_of_day, unique_prefixes, without_owner
 from skulkctl.screen import printable
 from skulkctl.tables import EMPTY, Column, age, percent, plain, render, size
 from skulkctl.units import size_text
@@ -21,50 +22,51 @@ from skulkctl.views.read import (
 )
 
 Pairs = Sequence[tuple[str, object]]
+INDENT = "  "
 
 PROCESSES = (
     Column("pid", "pid", "Process id.", right=True),
     Column("parent", "parentPid", "Process id of the parent.", wide=True, right=True),
     Column("role", "role", "skulk, runner, vector, python or other."),
-    Column("status", "status", "State in the operating system."),
+    Column("status", "status", "State in the operating system.", spare=2),
     Column("cpu", "cpuPercent", "CPU over a short interval.", text=percent, right=True),
     Column("rss", "rss.inBytes", "Memory in use.", text=size, right=True),
-    Column("age", "elapsedSeconds", "Time since it started.", text=age, right=True),
-    Column("command", "command", "Command line, secrets removed."),
+    Column("age", "elapsedSeconds", "Time since it started.", text=age, right=True, spare=1),
+    Column("command", "command", "Command line, secrets removed.", clip=True),
 )
 
 RUNNERS = (
-    Column("runner", "runnerId", "Id of the runner."),
-    Column("model", "modelId", "Model it holds a shard of."),
+    Column("runner", "runnerId", "Id of the runner.", short=unique_prefixes(8), is_id=True),
+    Column("model", "modelId", "Model it holds a shard of.", short=without_owner),
     Column("rank", "rankOf", "Rank and size of its group."),
-    Column("layers", "layers", "Layers it holds, of all."),
-    Column("pid", "pid", "Process id.", right=True),
-    Column("alive", "processAlive", "Whether its process lives."),
-    Column("status", "statusKind", "Status it reported last."),
+    Column("layers", "layers", "Layers it holds, of all.", spare=4),
+    Column("pid", "pid", "Process id.", right=True, spare=2),
+    Column("alive", "processAlive", "Whether its process lives.", spare=5),
+    Column("status", "statusKind", "Status it reported last.", spare=3),
     Column("phase", "phase", "What it does now."),
     Column("in", "secondsInPhase", "Time in this phase.", text=age, right=True),
-    Column("tasks", "taskCount", "Tasks in progress.", right=True),
+    Column("tasks", "taskCount", "Tasks in progress.", right=True, spare=1),
     Column("last-progress", "lastProgressAt", "Its last report of progress.", wide=True),
 )
 
 RECORDER = (
-    Column("at", "at", "When the runner reported it."),
+    Column("at", "at", "When the runner reported it.", short=time_of_day),
     Column("rank", "context.rank", "Rank of the runner.", right=True),
     Column("event", "event", "What was reported."),
-    Column("phase", "phase", "The phase it belongs to."),
+    Column("phase", "phase", "The phase it belongs to.", spare=1),
     Column("detail", "detail", "What exactly."),
 )
 RECORDER_SHOWN = 6
 """Newest entries of each runner; the wide form shows all 128."""
 
 PLACEMENTS = (
-    Column("instance", "instanceId", "Id of the instance."),
-    Column("model", "modelId", "Model that is placed."),
+    Column("instance", "instanceId", "Id of the instance.", short=unique_prefixes(8), is_id=True),
+    Column("model", "modelId", "Model that is placed.", short=without_owner),
     Column("rank", "rankOf", "Rank and size of the group.", right=True),
     Column("node", "node", "Node of this rank."),
-    Column("layers", "layers", "Layers it holds, of all."),
+    Column("layers", "layers", "Layers it holds, of all.", spare=2),
     Column("status", "statusKind", "Status of the runner."),
-    Column("tasks", "taskCount", "Tasks it has.", right=True),
+    Column("tasks", "taskCount", "Tasks it has.", right=True, spare=1),
 )
 
 
@@ -75,19 +77,25 @@ def node_title(diagnostics: object) -> str:
     return next((name for name in names if name), EMPTY)
 
 
-def diagnostics_screen(diagnostics: object, wide: bool, colour: bool) -> str:
+def diagnostics_screen(
+    diagnostics: object, wide: bool, colour: bool, room: int | None = None
+) -> str:
     """The whole page; a section without content says so."""
-    warnings = [printable(str(entry)) for entry in sequence(diagnostics, "warnings")]
+    tables = (
+        ("PROCESSES", PROCESSES, _rows(diagnostics, "processes")),
+        ("RUNNERS", RUNNERS, _runners(diagnostics)),
+        ("RECORDER", RECORDER, _recorder(diagnostics, wide)),
+        ("PLACEMENTS", PLACEMENTS, _placements(diagnostics)),
+    )
+    warnings = [printable(str(entry)) for entry in sequence(diagnostics, "warnings")] or ["none"]
+    lines = [line for warning in warnings for line in hanging("  ", warning, room)]
     return "\n".join(
         [
-            _pairs("RUNTIME", _runtime(mapping(diagnostics, "runtime"))),
-            _pairs("IDENTITY", _identity(mapping(diagnostics, "identity"))),
-            _pairs("RESOURCES", _resources(mapping(diagnostics, "resources"))),
-            _table("PROCESSES", PROCESSES, _rows(diagnostics, "processes"), wide, colour),
-            _table("RUNNERS", RUNNERS, _runners(diagnostics), wide, colour),
-            _table("RECORDER", RECORDER, _recorder(diagnostics, wide), wide, colour),
-            _table("PLACEMENTS", PLACEMENTS, _placements(diagnostics), wide, colour),
-            "WARNINGS\n" + "".join(f"  {line}\n" for line in warnings or ["none"]),
+            _pairs("RUNTIME", _runtime(mapping(diagnostics, "runtime")), room),
+            _pairs("IDENTITY", _identity(mapping(diagnostics, "identity")), room),
+            _pairs("RESOURCES", _resources(mapping(diagnostics, "resources")), room),
+            *(_table(*table, wide=wide, colour=colour, room=room) for table in tables),
+            "WARNINGS\n" + "".join(f"{line}\n" for line in lines),
         ]
     )
 
@@ -199,19 +207,26 @@ def _rows(document: object, key: str) -> list[Document]:
     return [entry for entry in sequence(document, key) if isinstance(entry, Mapping)]
 
 
-def _pairs(title: str, pairs: Pairs) -> str:
-    lines = [f"  {name:<13} {plain(value)}\n" for name, value in pairs]
-    return f"{title}\n{''.join(lines)}"
+def _pairs(title: str, fields: Pairs, room: int | None) -> str:
+    shown = [(name, plain(value)) for name, value in fields]
+    return f"{title}\n{pairs(shown, room, INDENT, label=12)}"
 
 
 def _table(
-    title: str, columns: Iterable[Column], rows: Sequence[Document], wide: bool, colour: bool
+    title: str,
+    columns: Iterable[Column],
+    rows: Sequence[Document],
+    *,
+    wide: bool,
+    colour: bool,
+    room: int | None,
 ) -> str:
     if not rows:
         return f"{title}\n  none\n"
     shown = [column for column in columns if wide or not column.wide]
-    body = render(shown, rows, colour=colour)
-    return title + "\n" + "".join(f"  {line}\n" for line in body.splitlines())
+    inner = None if room is None else room - len(INDENT)
+    body = render(shown, rows, colour=colour, room=inner, keep_all=wide)
+    return title + "\n" + "".join(f"{INDENT}{line}".rstrip() + "\n" for line in body.splitlines())
 
 
 def _free_of(resources: Document, part: str, free: str, total: str) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
 
-from skulkctl.errors import NotFound, UsageMistake
+from skulkctl.errors import NotFound
+from skulkctl.layout import unique_prefixes, without_owner
+from skulkctl.names import Candidate, Note, find_one, model_aliases
 from skulkctl.tables import EMPTY, Column, Resource, plain
 from skulkctl.views.moves import move_text
 from skulkctl.views.nodes import node_name
@@ -86,15 +88,22 @@ INSTANCES = Resource(
     name_path="id",
     empty_hint="nothing is placed:  skulkctl place MODEL --wait",
     columns=(
-        Column("instance", "id", "Id, shortened.", text=short_instance, only_narrow=True),
-        Column("model", "modelId", "Model that is placed."),
+        Column(
+            "instance",
+            "id",
+            "Id; shortened on a terminal.",
+            only_narrow=True,
+            short=unique_prefixes(SHORT_ID),
+            is_id=True,
+        ),
+        Column("model", "modelId", "Model that is placed.", short=without_owner),
         Column("ready", "ready", "Runners that are ready, of all."),
         Column("status", "status", "ready, starting, waiting or failed.", status=True),
         Column("detail", "detail", "What the rank that is farthest behind does, or why it failed."),
-        Column("nodes", "nodes", "Nodes that hold a shard, by rank."),
-        Column("sharding", "sharding", "Pipeline (by layers) or Tensor."),
-        Column("context", "contextTokenLimit", "Longest context in tokens.", right=True),
-        Column("tasks", "tasks", "Requests that wait or run.", right=True),
+        Column("nodes", "nodes", "Nodes that hold a shard, by rank.", spare=1),
+        Column("sharding", "sharding", "Pipeline (by layers) or Tensor.", spare=4),
+        Column("context", "contextTokenLimit", "Longest context in tokens.", right=True, spare=5),
+        Column("tasks", "tasks", "Requests that wait or run.", right=True, spare=3),
         Column("layers", "runners", "Layers of each rank.", _by_rank(layers_text), True),
         Column("runners", "runners", "Runner of each rank.", _by_rank(itemgetter("id")), True),
         Column("ranks", "runners", "What each rank does.", _by_rank(runner_text), True),
@@ -222,33 +231,31 @@ def _is_open(task: object, instance_id: str) -> bool:
     )
 
 
-def find_instance(items: Sequence[Document], typed: str) -> Document:
-    """The instance with that id, a unique prefix of it, or the only one of that model.
+def find_instance(items: Sequence[Document], typed: str, note: Note | None = None) -> Document:
+    """The instance with that id, or the only one of that model; `note`: see `names.find_one`.
 
-    Raises NotFound, or UsageMistake with the candidates when several fit.
+    Raises NotFound, or UsageMistake with the candidates when several match.
     """
-    wanted = typed.casefold()
-    exact = [item for item in items if item["id"] == typed]
-    begins = [item for item in items if str(item["id"]).casefold().startswith(wanted)]
-    of_model = [item for item in items if wanted in _model_names(item)]
-    found = exact or begins or of_model
-    if len(found) == 1:
-        return found[0]
-    if not found:
+    found = find_one("instance", instance_candidates(items), typed, note)
+    if found is None:
         known = [f"{short_instance(item['id'])}  {item['modelId']}" for item in items]
         raise NotFound(
             f"no instance {typed}", *(known or ["nothing is placed"]), hints=["skulkctl instances"]
         )
-    raise UsageMistake(
-        f"{typed} fits {len(found)} instances",
-        *(f"{item['id']}  {item['modelId']}" for item in found),
-        hints=["type more of the id"],
-    )
+    return found
 
 
-def _model_names(item: Document) -> tuple[str, str]:
-    model_id = str(item["modelId"]).casefold()
-    return model_id, model_id.rpartition("/")[2]
+def instance_candidates(items: Iterable[Document]) -> list[Candidate[Document]]:
+    """Instances go by their ids, and by the names of their models."""
+    return [
+        Candidate(
+            item,
+            (str(item["id"]),),
+            model_aliases(str(item["modelId"])),
+            f"{item['id']}  {item['modelId']}",
+        )
+        for item in items
+    ]
 
 
 def models_of(items: Iterable[Document]) -> list[str]:

@@ -26,8 +26,12 @@ LOAD = Resource(
         Column("queued", "queuedJobs", "Work that waits for a place.", right=True),
         Column("free", "freeSlots", "Free places; none while it drains.", right=True),
         Column("places", "maxConcurrency", "Places of the models that are ready.", right=True),
-        Column("latency", "avgLatencyMs", "Mean of the last 50.", milliseconds, right=True),
-        Column("failures", "recentFailureCount", "Recent failures, ten at most.", right=True),
+        Column(
+            "latency", "avgLatencyMs", "Mean of the last 50.", milliseconds, right=True, spare=2
+        ),
+        Column(
+            "failures", "recentFailureCount", "Recent failures, ten at most.", right=True, spare=1
+        ),
         Column("chat", "chat", "Active and queued chat requests.", wide=True),
         Column("agentic", "agentic", "Active and queued requests with tools.", wide=True),
         Column("generic", "genericJob", "Active and queued generic jobs.", wide=True),

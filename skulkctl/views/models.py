@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from difflib import SequenceMatcher
 
-from skulkctl.errors import UsageMistake
+from skulkctl.layout import without_owner
+from skulkctl.names import Candidate, find_one
 from skulkctl.tables import EMPTY, Column, Resource, plain, size
 from skulkctl.views.instances import instance_items
 from skulkctl.views.nodes import node_ids, node_name
@@ -27,11 +28,11 @@ MODELS = Resource(
     name_path="id",
     empty_hint="no such model:  skulkctl models, or bring one:  skulkctl model import PATH",
     columns=(
-        Column("model", "id", "Id of the model, as place and chat take it."),
+        Column("model", "id", "Id of the model, as place and chat take it.", short=without_owner),
         Column("size", "sizeBytes", "Size of its weights.", text=size, right=True),
-        Column("context", "contextLength", "Longest context in tokens.", right=True),
-        Column("quant", "quantization", "How its weights are packed."),
-        Column("tags", "tags", "optiq, thinking, vision, tensor, embedding."),
+        Column("context", "contextLength", "Longest context in tokens.", right=True, spare=3),
+        Column("quant", "quantization", "How its weights are packed.", spare=5),
+        Column("tags", "tags", "optiq, thinking, vision, tensor, embedding.", spare=4),
         Column("here", "files", "Nodes that have its files; yes when only that is known.", _here),
         Column("placed", "placed", "Status of its instances.", status=True),
         Column("family", "family", "Family of the model.", wide=True),
@@ -104,23 +105,11 @@ def is_like(item: Document, wanted: str) -> bool:
 def find_model(ids: Iterable[str], typed: str) -> str | None:
     """The one id that was meant: in full, its part after the slash, or a prefix of either.
 
-    None when nothing fits. Raises UsageMistake with the candidates when several do.
+    None when nothing matches. Raises UsageMistake with the candidates when several do.
     """
-    wanted = typed.casefold()
-    keys = [(model_id, model_id.casefold()) for model_id in dict.fromkeys(ids)]
-    whole = [model_id for model_id, key in keys if key == wanted]
-    names = [model_id for model_id, key in keys if _name(key) == wanted]
-    begin = [
-        model_id
-        for model_id, key in keys
-        if key.startswith(wanted) or _name(key).startswith(wanted)
-    ]
-    found = [typed] if typed in whole else whole or names or begin
-    if len(found) > 1:
-        raise UsageMistake(
-            f"{typed} fits {len(found)} models", *found, hints=["type more of the id"]
-        )
-    return found[0] if found else None
+    names = list(dict.fromkeys(ids))
+    candidates = [Candidate(one, (one,), (_name(one),), one) for one in names]
+    return find_one("model", candidates, typed)
 
 
 def nearest(ids: Iterable[str], typed: str) -> list[str]:

@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from difflib import get_close_matches
 
-from skulkctl.errors import NotFound, UsageMistake
-from skulkctl.tables import EMPTY, Column, Resource, age, plain, size
+from skulkctl.errors import NotFound
+from skulkctl.layout import unique_prefixes
+from skulkctl.names import Candidate, Note, find_one
+from skulkctl.tables import EMPTY, Column, Resource, age, size
 from skulkctl.units import age_text, time_text
 from skulkctl.views.read import (
     Document,
@@ -22,12 +24,7 @@ from skulkctl.views.read import (
 )
 
 NO_ANSWER = "NO ANSWER"
-SHORT_ID = 16
-
-
-def short_id(value: object) -> str:
-    """A prefix long enough to tell nodes apart; commands accept it in place of the id."""
-    return plain(value)[:SHORT_ID]
+SHORT_ID = 12
 
 
 def skew(value: object) -> str:
@@ -53,7 +50,15 @@ NODES = Resource(
     empty_hint="the daemon knows no node yet; it has just started:  skulkctl status",
     columns=(
         Column("name", "name", "Name of the node; survives restarts."),
-        Column("id", "id", "Id of this session, shortened.", text=short_id, only_narrow=True),
+        Column(
+            "id",
+            "id",
+            "Id of this session; shortened on a terminal.",
+            only_narrow=True,
+            spare=9,
+            short=unique_prefixes(SHORT_ID),
+            is_id=True,
+        ),
         Column("role", "role", "master for the node that orders the cluster's events."),
         Column(
             "health",
@@ -63,11 +68,25 @@ NODES = Resource(
         ),
         Column("drain", "draining", "yes while it takes no new work.", text=drain_word),
         Column("free", "memory.availableBytes", "Free memory.", text=size, right=True),
-        Column("memory", "memory.totalBytes", "All memory.", text=size, right=True),
-        Column("disk", "disk.availableBytes", "Free disk of the models volume.", size, right=True),
-        Column("accelerator", "accelerator.name", "What computes."),
-        Column("address", "address", "First address other machines can reach."),
-        Column("seen", "seenSecondsAgo", "Time since the node's last report.", age, right=True),
+        Column("memory", "memory.totalBytes", "All memory.", text=size, right=True, spare=5),
+        Column(
+            "disk",
+            "disk.availableBytes",
+            "Free disk of the models volume.",
+            size,
+            right=True,
+            spare=3,
+        ),
+        Column("accelerator", "accelerator.name", "What computes.", spare=8),
+        Column("address", "address", "First address other machines can reach.", spare=4),
+        Column(
+            "seen",
+            "seenSecondsAgo",
+            "Time since the node's last report.",
+            age,
+            right=True,
+            spare=2,
+        ),
         Column("version", "version", "Version of the daemon.", wide=True),
         Column("age", "uptimeSeconds", "Time since its daemon started.", age, True, right=True),
         Column("skew", "clockSkewSeconds", "Its clock against the asked node's.", skew, True),
@@ -231,25 +250,20 @@ def _address(state: object, node_id: str) -> str | None:
     return min(usable, key=lambda address: ":" in address, default=None)
 
 
-def find_node(items: Sequence[Document], typed: str) -> Document:
-    """The node with that name, id or unique prefix of either.
+def find_node(items: Sequence[Document], typed: str, note: Note | None = None) -> Document:
+    """The node with that name or id, or that begins so; `note`: see `names.find_one`.
 
-    Raises NotFound, or UsageMistake with the candidates when several fit.
+    Raises NotFound, or UsageMistake with the candidates when several match.
     """
-    wanted = typed.casefold()
-    keys = [(item, str(item["name"]).casefold(), str(item["id"]).casefold()) for item in items]
-    exact = [item for item, name, node_id in keys if wanted in (name, node_id)]
-    begins = [item for item, *names in keys if any(name.startswith(wanted) for name in names)]
-    found = exact or begins
-    if len(found) == 1:
-        return found[0]
-    if not found:
-        known = ", ".join(str(item["name"]) for item in items) or "none"
-        near = get_close_matches(wanted, [name for _, name, _ in keys], n=1)
+    candidates = [
+        Candidate(item, (str(item["id"]),), (str(item["name"]),), f"{item['name']}  {item['id']}")
+        for item in items
+    ]
+    found = find_one("node", candidates, typed, note)
+    if found is None:
+        names = [str(item["name"]) for item in items]
+        near = get_close_matches(typed.casefold(), map(str.casefold, names), n=1)
         hints = [f"did you mean {near[0]}?"] if near else ["skulkctl nodes"]
-        raise NotFound(f"no node named {typed}", f"nodes: {known}", hints=hints)
-    raise UsageMistake(
-        f"{typed} fits {len(found)} nodes",
-        *(f"{item['name']}  {item['id']}" for item in found),
-        hints=["type more of the name, or the id"],
-    )
+        known = f"nodes: {', '.join(names) or 'none'}"
+        raise NotFound(f"no node named {typed}", known, hints=hints)
+    return found

@@ -26,9 +26,11 @@ PLAN = (
 
 
 ARITHMETIC = (
-    Column("overhead", "overheadBytes", "Working memory on top.", text=size, right=True),
-    Column("kv", "kvBytes", "Room for a conversation of 8192 tokens.", text=size, right=True),
-    Column("floor", "floorBytes", "What every runner takes.", text=size, right=True),
+    Column("overhead", "overheadBytes", "Working memory on top.", text=size, right=True, spare=2),
+    Column(
+        "kv", "kvBytes", "Room for a conversation of 8192 tokens.", text=size, right=True, spare=3
+    ),
+    Column("floor", "floorBytes", "What every runner takes.", text=size, right=True, spare=4),
     Column("need", "needBytes", "All of it together.", text=size, right=True),
     Column("usable", "usableBytes", "What the node may give.", text=size, right=True),
 )
@@ -136,7 +138,7 @@ def preview_of_plan(state: object, answer: object, wanted: str) -> Document | No
     return None
 
 
-def plan_screen(planned: Document) -> str:
+def plan_screen(planned: Document, room: int | None = None) -> str:
     """The plan for people."""
     ranks = [rank for rank in sequence(planned, "ranks") if isinstance(rank, Mapping)]
     head = f"would place {planned['modelId']} on {', '.join(_names(planned))}"
@@ -144,7 +146,7 @@ def plan_screen(planned: Document) -> str:
     context = plain(planned["contextTokenLimit"])
     columns = (*PLAN, *ARITHMETIC) if any("needBytes" in rank for rank in ranks) else PLAN
     shape = f"{sharding}, {kind}, context {context}, {planned['planId']}"
-    return f"{head}  ({shape})\n\n{render(columns, ranks)}"
+    return f"{head}  ({shape})\n\n{render(columns, ranks, room=room)}"
 
 
 def placed_line(item: Document, action: str) -> str:
@@ -153,6 +155,11 @@ def placed_line(item: Document, action: str) -> str:
     name = f" ({short_instance(item['id'])})" if item["id"] else ""
     where = f" on {nodes}" if nodes else ""
     return f"{action} {item['modelId']}{name}{where}\n"
+
+
+def place_again(instance_id: str, model_id: str) -> str:
+    """What to type where an instance cannot be restarted."""
+    return f"skulkctl delete {short_instance(instance_id)} && skulkctl place {model_id} --wait"
 
 
 def outcome(action: str, item: Document) -> dict[str, object]:
@@ -179,7 +186,7 @@ def refusal_lines(lines: Sequence[str], state: object) -> tuple[list[str], list[
     reasons: list[str] = []
     hints: list[str] = []
     for line in lines:
-        said = _with_names(line, state)
+        said = _in_gib(_with_names(line, state))
         if said.startswith(_HINT):
             hints.append(said.removeprefix(_HINT))
         else:
@@ -197,6 +204,11 @@ def _sentences(said: str) -> list[str]:
             start = index + 2
     parts.append(said[start:])
     return [line for part in parts for line in re.split(r"(?<=\)): (?=\[)", part) if line]
+
+
+def _in_gib(line: str) -> str:
+    """The contract's refusals write GB for 2**30 bytes; people get the right unit."""
+    return re.sub(r"(?<=\d)GB\b", " GiB", line)
 
 
 def _with_names(line: str, state: object) -> str:

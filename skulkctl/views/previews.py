@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from skulkctl.layout import hanging
 from skulkctl.tables import EMPTY, Column, Resource, plain, render
 from skulkctl.views.placement import ARITHMETIC, PLAN, planned_instance, refusal_lines
 from skulkctl.views.read import Document, sequence, tagged, text
@@ -19,11 +20,11 @@ PREVIEWS = Resource(
     empty_hint="the daemon knows no node yet:  skulkctl nodes",
     columns=(
         Column("sharding", "sharding", "Pipeline (by layers) or Tensor."),
-        Column("link", "link", "How the ranks are connected: MlxRing or MlxJaccl (RDMA)."),
+        Column("link", "link", "How the ranks are connected: MlxRing or MlxJaccl (RDMA).", spare=1),
         Column("fits", "fits", "Whether it can be placed so.", status=True),
-        Column("count", "nodes", "How many nodes it takes.", text=_node_count, right=True),
+        Column("count", "nodes", "How many nodes it takes.", text=_node_count, right=True, spare=3),
         Column("nodes", "nodes", "Nodes that would hold a shard, by rank."),
-        Column("context", "contextTokenLimit", "Longest context in tokens.", right=True),
+        Column("context", "contextTokenLimit", "Longest context in tokens.", right=True, spare=2),
         Column("plan", "planId", "Name of the plan, for place --plan."),
         Column("reason", "reason", "Why it cannot be placed so.", wide=True),
     ),
@@ -75,7 +76,7 @@ def _item(state: object, preview: Document) -> dict[str, object]:
     }
 
 
-def preview_screen(items: Sequence[Document], table: str) -> str:
+def preview_screen(items: Sequence[Document], table: str, room: int | None = None) -> str:
     """The table, then the arithmetic of each plan, then the reasons."""
     parts = [table]
     ranks = [
@@ -86,14 +87,15 @@ def preview_screen(items: Sequence[Document], table: str) -> str:
     ]
     if ranks:
         told = any("needBytes" in rank for rank in ranks)
-        parts.append(render(_NEEDS if told else _NEEDS[: 1 + len(PLAN)], ranks))
-    reasons = [
-        f"{plain(item['sharding'])} over {plain(item['link'])} does not work:\n"
-        + "".join(f"  {line}\n" for line in str(item["reason"]).split("; "))
-        for item in items
-        if item["fits"] is False
-    ]
-    return "\n".join(parts + reasons)
+        parts.append(render(_NEEDS if told else _NEEDS[: 1 + len(PLAN)], ranks, room=room))
+    return "\n".join(parts + [_reasons(item, room) for item in items if item["fits"] is False])
+
+
+def _reasons(item: Document, room: int | None) -> str:
+    head = f"{plain(item['sharding'])} over {plain(item['link'])} does not work:"
+    reasons = str(item["reason"]).split("; ")
+    lines = [head, *(line for reason in reasons for line in hanging("  ", reason, room))]
+    return "".join(f"{line}\n" for line in lines)
 
 
 def preview_hints(items: Sequence[Document]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from skulkctl.layout import without_owner
 from skulkctl.tables import Column, Resource, size
 from skulkctl.units import size_text
 from skulkctl.views.nodes import NO_ANSWER
@@ -15,7 +16,7 @@ PURGE = Resource(
     empty_hint="nothing is staged there:  skulkctl storage --all-nodes",
     columns=(
         Column("node", "node", "Name of the node."),
-        Column("model", "modelId", "Id of the model."),
+        Column("model", "modelId", "Id of the model.", short=without_owner),
         Column("size", "sizeBytes", "Bytes on disk.", size, right=True),
         Column("result", "result", "purged, would purge, in use, or NO ANSWER.", status=True),
         Column("why", "reasons", "What uses it, or what went wrong."),

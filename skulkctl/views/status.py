@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from skulkctl.layout import pairs
 from skulkctl.screen import paint, printable
 from skulkctl.tables import EMPTY, Column, Resource, plain, render
 from skulkctl.units import age_text, size_text
@@ -178,7 +179,7 @@ def _total(nodes: Sequence[Document], what: str) -> Document | None:
     }
 
 
-def status_screen(document: Document, colour: bool) -> str:
+def status_screen(document: Document, colour: bool, room: int | None = None) -> str:
     """The document for people."""
     lines = [
         ("cluster", _verdict(document, colour)),
@@ -192,12 +193,13 @@ def status_screen(document: Document, colour: bool) -> str:
         ("disk", _free_of(mapping(document, "disk"), document)),
         ("tracing", either(flag(document, "tracingEnabled"), "on", "off") or EMPTY),
     ]
-    text_ = "".join(f"{name:<10}{value}\n" for name, value in lines)
+    text_ = pairs(lines, room, label=8)
     instances = [entry for entry in sequence(document, "instances") if isinstance(entry, dict)]
     text_ += (
         "instances none\n"
         if not instances
-        else "\n" + render(INSTANCES.choose(_INSTANCE_COLUMNS, False), instances, colour=colour)
+        else "\n"
+        + render(INSTANCES.choose(_INSTANCE_COLUMNS, False), instances, colour=colour, room=room)
     )
     shown = [
         entry
@@ -206,7 +208,7 @@ def status_screen(document: Document, colour: bool) -> str:
         if isinstance(entry, dict)
     ]
     if shown:
-        text_ += "\n" + render(PROBLEMS.columns, shown, colour=colour)
+        text_ += "\n" + render(PROBLEMS.columns, shown, colour=colour, room=room)
     return text_
 
 

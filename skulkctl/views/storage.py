@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
+from skulkctl.layout import without_owner
 from skulkctl.tables import Column, Resource, age, size
 from skulkctl.units import time_text
 from skulkctl.views.nodes import NO_ANSWER
@@ -19,15 +20,24 @@ STORAGE = Resource(
     columns=(
         Column("node", "name", "Name of the node."),
         Column("status", "status", "ok, or NO ANSWER when the node is silent.", status=True),
-        Column("models", "modelCount", "Staged models.", right=True),
+        Column("models", "modelCount", "Staged models.", right=True, spare=3),
         Column("staged", "stagedBytes", "All staged copies.", size, right=True),
-        Column("in-use", "inUseBytes", "Copies that must stay.", size, right=True),
-        Column("keep", "keepRecentBytes", "What eviction leaves; - when off.", size, right=True),
-        Column("evict", "nextEvictionBytes", "What the next one would free.", size, right=True),
-        Column("events", "eventLogBytes", "The event log.", size, right=True),
-        Column("logs", "logBytes", "Log files, daemon and runners.", size, right=True),
+        Column("in-use", "inUseBytes", "Copies that must stay.", size, right=True, spare=1),
+        Column(
+            "keep",
+            "keepRecentBytes",
+            "What eviction leaves; - when off.",
+            size,
+            right=True,
+            spare=6,
+        ),
+        Column(
+            "evict", "nextEvictionBytes", "What the next one would free.", size, right=True, spare=2
+        ),
+        Column("events", "eventLogBytes", "The event log.", size, right=True, spare=8),
+        Column("logs", "logBytes", "Log files, daemon and runners.", size, right=True, spare=7),
         Column("free", "diskFreeBytes", "Free disk of the staging volume.", size, right=True),
-        Column("disk", "diskTotalBytes", "Size of that volume.", size, right=True),
+        Column("disk", "diskTotalBytes", "Size of that volume.", size, right=True, spare=5),
         Column("root", "stagingRoot", "The staging directory.", wide=True),
         Column("store", "storePath", "The store, on its host.", wide=True),
         Column("id", "id", "Id of this session.", wide=True),
@@ -39,11 +49,11 @@ COPIES = Resource(
     name_path="modelId",
     columns=(
         Column("node", "node", "Name of the node."),
-        Column("model", "modelId", "Id of the model."),
+        Column("model", "modelId", "Id of the model.", short=without_owner),
         Column("size", "sizeBytes", "Bytes on disk.", size, right=True),
-        Column("unused", "unusedSeconds", "Time since the last use.", age, right=True),
+        Column("unused", "unusedSeconds", "Time since the last use.", age, right=True, spare=2),
         Column("state", "state", "staged, half, in use, evict next, or how far it is."),
-        Column("why", "inUseBy", "What uses it."),
+        Column("why", "inUseBy", "What uses it.", spare=1),
         Column("last-used", "lastUsed", "Time of the last use.", wide=True),
         Column("directory", "directory", "Where it is.", wide=True),
     ),

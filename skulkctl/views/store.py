@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from skulkctl.layout import without_owner
 from skulkctl.tables import Column, Resource, size
 from skulkctl.views.read import Document, integer, number, sequence, text
 
@@ -10,9 +11,9 @@ STORE = Resource(
     name_path="modelId",
     empty_hint="bring a model:  skulkctl model pull ORG/NAME",
     columns=(
-        Column("model", "modelId", "Id of the model."),
+        Column("model", "modelId", "Id of the model.", short=without_owner),
         Column("size", "sizeBytes", "All its files.", size, right=True),
-        Column("files", "fileCount", "How many files.", right=True),
+        Column("files", "fileCount", "How many files.", right=True, spare=1),
         Column("status", "status", "stored, or how far a fetch is.", status=True),
         Column("added", "addedAt", "When it came into the store.", wide=True),
         Column("directory", "directory", "Below the store's root.", wide=True),

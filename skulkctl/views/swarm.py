@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from skulkctl.layout import pairs
 from skulkctl.tables import EMPTY, plain
 from skulkctl.views.read import Document, flag, integer, mapping, sequence, text
 
 
-def swarm_screen(status: Document) -> str:
+def swarm_screen(status: Document, room: int | None = None) -> str:
     if not flag(status, "configured"):
         lines = [("gateway node", "not enrolled")]
     else:
@@ -30,8 +31,7 @@ def swarm_screen(status: Document) -> str:
             ("hardware", "told" if flag(status, "hardware_telemetry_enabled") else "not told"),
         ]
     lines += [("problem", str(problem)) for problem in sequence(status, "problems")]
-    width = max(len(label) for label, _ in lines)
-    return "".join(f"{label:<{width}}  {value}\n" for label, value in lines)
+    return pairs(lines, room)
 
 
 def heartbeat_line(report: Document) -> str:

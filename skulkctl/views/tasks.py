@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from skulkctl.errors import UsageMistake
+from skulkctl.names import Candidate, Note, find_one
 from skulkctl.views.read import Document, dig, mapping, tagged, text
 
 
@@ -25,19 +25,18 @@ def task_items(state: object) -> list[dict[str, object]]:
     ]
 
 
-def find_task(items: Sequence[Document], typed: str) -> Document | None:
-    """The request whose command or task id begins so; raises UsageMistake when several do."""
-    exact = [item for item in items if typed in (item["taskId"], item["commandId"])]
-    begins = [
-        item
-        for item in items
-        if str(item["taskId"]).startswith(typed) or str(item["commandId"]).startswith(typed)
-    ]
-    found = exact or begins
-    if len(found) > 1:
-        raise UsageMistake(
-            f"{typed} fits {len(found)} requests",
-            *(f"{item['commandId']}  {item['modelId']}" for item in found),
-            hints=["type more of the id"],
+def find_task(items: Sequence[Document], typed: str, note: Note | None = None) -> Document | None:
+    """The request with that command or task id, or that begins so; None when there is none.
+
+    Raises UsageMistake when several match; `note`: see `names.find_one`.
+    """
+    candidates = [
+        Candidate(
+            item,
+            tuple(str(item[key]) for key in ("commandId", "taskId") if item[key]),
+            (),
+            f"{item['commandId']}  {item['modelId']}",
         )
-    return found[0] if found else None
+        for item in items
+    ]
+    return find_one("request", candidates, typed, note)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from skulkctl.errors import NotFound
+from skulkctl.layout import unique_prefixes, without_owner
+from skulkctl.names import Candidate, Note, find_one
 from skulkctl.screen import pad, printable
 from skulkctl.tables import Column, Resource, size
 from skulkctl.views.read import Document, flag, integer, mapping, number, sequence, text
@@ -12,11 +15,17 @@ TRACES = Resource(
     kind="TraceList",
     name_path="taskId",
     columns=(
-        Column("task", "taskId", "Task id; a prefix is enough for the other verbs."),
+        Column(
+            "task",
+            "taskId",
+            "Task id; a prefix is enough for the other verbs.",
+            short=unique_prefixes(8),
+            is_id=True,
+        ),
         Column("created", "createdAt", "When it was written."),
-        Column("model", "modelId", "Model that was asked."),
+        Column("model", "modelId", "Model that was asked.", short=without_owner),
         Column("ranks", "ranksText", "Ranks that measured, of all."),
-        Column("size", "fileSize", "Size of the file.", text=size, right=True),
+        Column("size", "fileSize", "Size of the file.", text=size, right=True, spare=1),
         Column("command", "commandId", "Id of the chat completion.", wide=True),
         Column("categories", "categories", "Kinds of spans in it.", wide=True),
         Column("nodes", "nodes", "Nodes that measured.", wide=True),
@@ -142,19 +151,23 @@ def _bar(spans: Spans, start: int, whole: int, room: int) -> str:
 
 
 def find_trace(
-    items: Sequence[Mapping[str, object]], typed: str | None, command: str | None
+    items: Sequence[Mapping[str, object]],
+    typed: str | None,
+    command: str | None,
+    note: Note | None = None,
 ) -> str:
-    """The task id that is meant. Raises LookupError with a sentence."""
-    if command is not None:
-        wanted = command.removeprefix("chatcmpl-")
-        found = [one for one in items if str(one.get("commandId") or "").startswith(wanted)]
-        what = f"a request {command}"
-    else:
-        found = [one for one in items if str(one.get("taskId")).startswith(typed or "")]
-        what = f"a task {typed}"
-    exact = [one for one in found if typed in (one.get("taskId"), None)]
-    if len(found) == 1 or (exact and typed):
-        return str((exact or found)[0]["taskId"])
-    if not found:
-        raise LookupError(f"no trace of {what}")
-    raise LookupError(f"{len(found)} traces are of {what}; write more of the id")
+    """The task id that is meant. Raises NotFound, or UsageMistake when several match."""
+    key = "taskId" if command is None else "commandId"
+    wanted = (typed or "") if command is None else command.removeprefix("chatcmpl-")
+    candidates = [
+        Candidate(str(one["taskId"]), (str(one[key]),), (), f"{one[key]}  {one.get('modelId')}")
+        for one in items
+        if one.get(key)
+    ]
+    found = find_one("trace", candidates, wanted, note)
+    if found is None:
+        raise NotFound(
+            f"no trace of {'task' if command is None else 'request'} {typed or command}",
+            hints=["skulkctl trace list", "check that tracing is on:  skulkctl trace status"],
+        )
+    return found

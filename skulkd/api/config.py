@@ -45,11 +45,12 @@ _RESTART_SECTIONS = frozenset({"model_store"})
     errors=(409,),
 )
 async def get_config(request: web.Request) -> web.StreamResponse:
+    running = services(request).settings
     try:
-        settings = await asyncio.to_thread(services(request).settings.sources.load)
+        settings = await asyncio.to_thread(running.sources.load)
     except SettingsError as error:
         raise ApiError(409, f"the settings on disk cannot be used: {error}") from error
-    return await send(request, _describe(settings).model_dump_json().encode())
+    return await send(request, _describe(settings, running).model_dump_json().encode())
 
 
 @routes.put(
@@ -99,8 +100,7 @@ def _put(running: RunningSettings, sections: dict[str, Any]) -> ConfigPutAnswer:
     return ConfigPutAnswer(success=True, message=message, requires_restart=restart)
 
 
-def _describe(settings: Settings) -> ConfigAnswer:
-    secret = {join_key(path) for path in secret_paths()}
+def _describe(settings: Settings, running: RunningSettings) -> ConfigAnswer:
     return ConfigAnswer(
         config=redact(settings.raw),
         config_path=str(settings.file),
@@ -109,12 +109,21 @@ def _describe(settings: Settings) -> ConfigAnswer:
             kv_cache_backend=settings.config.inference.kv_cache_backend,
             has_hf_token=settings.config.hf_token is not None,
         ),
-        settings=[
-            ConfigSetting(
-                key=key,
-                value=None if key in secret else value,
-                origin=settings.origins[key].text,
-            )
-            for key, value in settings.values()
-        ],
+        settings=_values(settings, running),
     )
+
+
+def _values(settings: Settings, running: RunningSettings) -> list[ConfigSetting]:
+    """Every value of the sources; those that only the start knew come last."""
+    secret = {join_key(path) for path in secret_paths()}
+    current, in_force = dict(settings.values()), running.values_in_force(settings)
+    return [
+        ConfigSetting(
+            key=key,
+            value=None if key in secret else current.get(key),
+            origin=settings.origins[key].text if key in current else "not set",
+            in_force=None if key in secret else in_force.get(key),
+            restart_needed=current.get(key) != in_force.get(key),
+        )
+        for key in dict.fromkeys([*current, *in_force])
+    ]

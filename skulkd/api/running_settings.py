@@ -14,6 +14,8 @@ from skulkd.settings.load import Settings, find_config_file, load_settings
 from skulkd.settings.paths import Paths
 
 MIB = 1024**2
+LIVE_KEYS = frozenset({"tracing.retention_days"})
+"""Read again when they are used; all other settings are those of the start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,12 @@ class RunningSettings:
     def max_body_bytes(self) -> int:
         return self.started.config.api.max_body_mib * MIB
 
+    def values_in_force(self, current: Settings) -> dict[str, object]:
+        """Every value this daemon works with, where `current` is what the sources say now."""
+        live = {key: value for key, value in current.values() if key in LIVE_KEYS}
+        return {**dict(self.started.values()), **live}
+
     def differs_from_start(self) -> bool:
         """Whether a restart would change anything. Raises SettingsError. Blocking."""
-        return self.sources.load().config != self.started.config
+        current = self.sources.load()
+        return dict(current.values()) != self.values_in_force(current)

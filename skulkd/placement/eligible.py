@@ -101,7 +101,8 @@ def why_ineligible(card: ModelCard, node: Candidate) -> str | None:
         return f"has only {', '.join(sorted(node_backends(node))) or 'no backend'}"
     least_gib, budget = card.placement.min_vram_gib, node.budget
     if least_gib is not None and budget is not None and budget.ceiling_bytes < least_gib * _GIB:
-        return f"has {budget.ceiling_bytes / _GIB:.1f}GB for models, the card wants {least_gib:g}GB"
+        has = f"{budget.ceiling_bytes / _GIB:.1f} GiB"
+        return f"has {has} for models, the card wants {least_gib:g} GiB"
     return None
 
 

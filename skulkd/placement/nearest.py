@@ -14,7 +14,7 @@ from skulkd.placement.candidates import Candidate, Cluster
 from skulkd.placement.links import Links
 from skulkd.placement.planner import Plan, plan
 from skulkd.placement.promises import loaded_part, shares_of
-from skulkd.placement.refusals import DoesNotFit, Refusal, gb
+from skulkd.placement.refusals import DoesNotFit, Refusal, gib
 from skulkd.placement.wish import Wish
 from skulkd.wire.base import Memory
 from skulkd.wire.cards import ModelCard
@@ -98,7 +98,7 @@ def _more_nodes(wish: Wish, cluster: Cluster) -> Iterator[Alternative]:
         plural = "node" if count == 1 else "nodes"
         yield Alternative(
             "moreNodes",
-            f"{count} more {plural} with {gb(_usable(best))} usable would be enough:"
+            f"{count} more {plural} with {gib(_usable(best))} usable would be enough:"
             " skulkctl nodes",
         )
 
@@ -130,7 +130,7 @@ def _one_instance_less(wish: Wish, cluster: Cluster, state: State) -> Iterator[A
             yield Alternative(
                 "delete",
                 f"free memory: skulkctl delete {instance.instance_id[:8]}"
-                f"   ({assignments.model_id}, {gb(_size(instance))})",
+                f"   ({assignments.model_id}, {gib(_size(instance))})",
             )
             return
 
@@ -140,7 +140,7 @@ def _smaller_copy(
 ) -> Iterator[Alternative]:
     for card in smaller:
         if _tried(Wish(card, excluded=wish.excluded, only=wish.only), cluster) is not None:
-            size = gb(card.storage_size.in_bytes)
+            size = gib(card.storage_size.in_bytes)
             yield Alternative(
                 "smaller", f"a smaller copy of it ({size}): skulkctl place {card.model_id}"
             )

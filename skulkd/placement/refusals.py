@@ -340,3 +340,8 @@ def id_list(node_ids: Sequence[NodeId]) -> str:
 def gb(in_bytes: int) -> str:
     """Clients of the reference look for this spelling; it counts 2**30 bytes as it always did."""
     return f"{in_bytes / _GIB:.1f}GB"
+
+
+def gib(in_bytes: int) -> str:
+    """The right unit, for texts that the reference does not have."""
+    return f"{in_bytes / _GIB:.1f} GiB"

@@ -16,6 +16,7 @@ from skulkd.store.model_ids import directory_name
 
 _BUILDING = ".building-"
 _REMOVING = ".removing-"
+_GIB = 1024**3
 _SPARE_BYTES = 64 * 1024**2
 
 
@@ -87,8 +88,8 @@ def require_space(directory: Path, needed_bytes: int) -> None:
     free_bytes = shutil.disk_usage(directory).free
     if free_bytes < needed_bytes + _SPARE_BYTES:
         raise NoSpaceError(
-            f"the import needs {needed_bytes / 1e9:.2f} GB in {directory},"
-            f" {free_bytes / 1e9:.2f} GB are free",
+            f"the import needs {needed_bytes / _GIB:.2f} GiB in {directory},"
+            f" {free_bytes / _GIB:.2f} GiB are free",
             hint="free some space, or choose another disk with SKULK_MODELS_DIR",
         )
 

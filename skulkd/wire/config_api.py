@@ -15,11 +15,15 @@ class EffectiveConfig(SnakeModel):
 
 
 class ConfigSetting(CamelModel):
-    """One effective value and where it came from."""
+    """One value as flags, environment and file say now, and the one the daemon works with."""
 
     key: str = Field(description="Dotted, as in the file.")
-    value: Any = Field(description="Null for a secret.")
+    value: Any = Field(description="What the next start would use. Null for a secret.")
     origin: str
+    in_force: Any = Field(default=None, description="In use now. Null for a secret.")
+    restart_needed: bool = Field(
+        default=False, description="Whether the two differ until the daemon is restarted."
+    )
 
 
 class ConfigAnswer(CamelModel):

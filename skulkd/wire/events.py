@@ -1,6 +1,6 @@
 """The event log. `GET /events` writes it in snake_case: `model_dump_json(by_alias=False)`."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 from pydantic import Field
 
@@ -187,3 +187,6 @@ Event = Annotated[
     | CustomModelCardDeleted,
     VariantUnion(),
 ]
+
+EVENT_KINDS = tuple(kind.__name__ for kind in get_args(get_args(Event)[0]) if kind is not TestEvent)
+"""The tags of all events that happen in a cluster."""

@@ -17,9 +17,11 @@ def cut(words: str) -> str:
     return words if len(words) <= _MAX_WORDS else words[:_MAX_WORDS] + "…"
 
 
-def try_again(instance_id: InstanceId) -> str:
-    """What to type when nothing is started any more, once the cause is gone."""
-    return f"once that is mended: skulkctl restart --instance {instance_id[:8]}"
+def given_up_text(reason: str, why: str, instance_id: InstanceId) -> str:
+    """Reason, that nothing is started any more, and what to type after fixing it."""
+    first = f"{reason.removesuffix('.')}. " if reason else ""
+    command = f"skulkctl restart --instance {instance_id[:8]}"
+    return f"{first}Not started again: {why}; after fixing it, run: {command}"
 
 
 class Blame(IntEnum):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from skulkd.wire.ids import InstanceId, NodeId
-from skulkd.worker.causes import RESTARTED, Blame, Ending, try_again
+from skulkd.worker.causes import RESTARTED, Blame, Ending, given_up_text
 from skulkd.worker.crash_window import CrashWindow
 from skulkd.worker.group_messages import IN_ATTEMPT, Goal, Level, Report
 from skulkd.worker.options import GroupLimits
@@ -229,7 +229,7 @@ class GroupLead:
         why = "another start would not help" if self._hopeless else "it crashed too often"
         if self._hopeless or self._crashes.open:
             self.phase, self._due = "failed", None
-            self.cause = f"{self.cause}. Not started again: {why}; {try_again(self._instance_id)}"
+            self.cause = given_up_text(self.cause or "", why, self._instance_id)
 
     def _nothing_left(self) -> bool:
         """No rank that can be asked has anything of the attempt."""

@@ -14,7 +14,7 @@ from skulkd.wire.runners import (
     RunnerStatus,
     RunnerWarmingUp,
 )
-from skulkd.worker.causes import RESTARTED, Ending, try_again
+from skulkd.worker.causes import RESTARTED, Ending, given_up_text
 from skulkd.worker.crash_window import CrashWindow
 from skulkd.worker.desk import TaskDesk
 from skulkd.worker.group_seat import GroupSeat
@@ -115,8 +115,8 @@ class Slot:
     def give_up(self, why: str) -> None:
         """Say so where everybody looks."""
         self.given_up = True
-        reason = "" if self._ending is None else f"{self._ending.reason}. "
-        message = f"{reason}Not started again: {why}; {try_again(self.instance.instance_id)}"
+        reason = "" if self._ending is None else self._ending.reason
+        message = given_up_text(reason, why, self.instance.instance_id)
         self.record.set_status(RunnerFailed(error_message=message))
 
     def restart(self) -> None:

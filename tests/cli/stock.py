@@ -111,6 +111,15 @@ class StockNode:
         return web.json_response(reply.body, status=reply.status)
 
 
+STORAGE = {
+    "nodeId": KITE1,
+    "stagingRoot": "/Users/me/.skulk/staging",
+    "stagedModels": [],
+    "stagedTotalBytes": 0,
+    "eventLogBytes": 1773,
+    "diskTotalBytes": 994662584320,
+    "diskFreeBytes": 81501515776,
+}
 HANG = object()
 """An answer that never comes."""
 
@@ -124,6 +133,8 @@ def stock_node() -> StockNode:
     node.on("GET", "/v1/diagnostics/node", lambda seen: recorded("diagnostics_node"))
     node.on("GET", "/v1/diagnostics/cluster", lambda seen: recorded("diagnostics_cluster"))
     node.on("GET", f"/v1/diagnostics/cluster/{KITE1}", lambda seen: recorded("diagnostics_node"))
+    node.on("GET", "/store/storage", STORAGE)
+    node.on("GET", "/v1/tracing", {"enabled": False})
     missing = {"message": f"Node diagnostics endpoint not reachable: {KITE3}", "code": 404}
     node.on("GET", f"/v1/diagnostics/cluster/{KITE3}", Reply(404, {"error": missing}))
     return node

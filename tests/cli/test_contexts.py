@@ -217,7 +217,7 @@ def test_the_token_comes_from_the_environment_or_the_context_and_never_leaks_to_
 def test_an_unreadable_token_file_is_an_error_and_not_silence(paths: Paths) -> None:
     lab = Context("lab", ("http://lab:1",), token_file="/nowhere/token")
     write_contexts(paths.contexts_file, ContextFile("lab", {"lab": lab}))
-    with pytest.raises(CliError, match="cannot read its token file"):
+    with pytest.raises(CliError, match="context lab: no token file /nowhere/token"):
         resolve(paths, {}, None, None)
 
 
@@ -225,6 +225,83 @@ def test_the_local_secret_is_offered_only_without_a_token(paths: Paths) -> None:
     paths.secret_file.write_text("local-secret\n")
     assert resolve(paths, {}, None, None).local_secret == "local-secret"
     assert resolve(paths, {"SKULK_TOKEN": "x"}, None, None).local_secret is None
+
+
+@pytest.mark.parametrize(
+    ("content", "code", "words"),
+    [
+        (None, 3, "no token file"),
+        (b"", 4, "is empty"),
+        (b" \n", 4, "is empty"),
+        (b"\xff\xfe", 4, "is not a text file"),
+        ("gehe\u00efm".encode(), 4, "characters that HTTP cannot carry"),
+    ],
+)
+@pytest.mark.parametrize("command", [("add", "new", "kite1"), ("set", "lab")])
+def test_a_token_file_is_checked_before_it_is_kept(
+    cli: Cli, home: Path, command: tuple[str, ...], content: bytes | None, code: int, words: str
+) -> None:
+    cli("context", "add", "lab", "kite1")
+    before = (home / "skulkctl.toml").read_text()
+    path = home / "some.token"
+    if content is not None:
+        path.write_bytes(content)
+    result = cli("context", *command, "--token-file", str(path))
+    assert (result.code, result.out) == (code, "")
+    assert words in result.err and str(path) in result.err
+    assert (home / "skulkctl.toml").read_text() == before
+
+
+def test_a_token_file_that_others_can_read_is_kept_with_a_warning(
+    cli: Cli, home: Path, tmp_path: Path
+) -> None:
+    token = tmp_path / "lab.token"
+    token.write_text("secret\n")
+    token.chmod(0o644)
+    result = cli("context", "add", "lab", "kite1", "--token-file", "lab.token")
+    assert result.code == 0
+    assert f"warning: other users can read {token} (mode 0644)" in result.err
+    # It is found from every directory.
+    assert read_contexts(home / "skulkctl.toml").get("lab").token_file == str(token)
+    token.chmod(0o600)
+    assert "warning" not in cli("context", "set", "lab", "--token-file", str(token)).err
+
+
+def test_a_context_can_be_changed_one_thing_at_a_time(cli: Cli, home: Path) -> None:
+    (home / "token").write_text("secret")
+    (home / "token").chmod(0o600)
+    cli("context", "add", "lab", "kite1", "--use")
+    told = cli("context", "set", "lab", "kite2", "kite3:80", "--protected")
+    assert told == (
+        0,
+        "",
+        "note: lab: endpoints: http://kite1:52415 -> http://kite2:52415, http://kite3:80\n"
+        "note: lab: protected: no -> yes\n",
+    )
+    assert cli("context", "set", "lab", "--token-file", "~/token").code == 0
+    endpoints = ("http://kite2:52415", "http://kite3:80")
+    file = read_contexts(home / "skulkctl.toml")
+    assert (file.current, file.get("lab")) == ("lab", Context("lab", endpoints, "~/token", True))
+    assert cli("context", "set", "lab", "--no-token-file", "--no-protected").code == 0
+    assert read_contexts(home / "skulkctl.toml").get("lab") == Context("lab", endpoints)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("lab",), 2),
+        (("lab", "a:b"), 2),
+        (("lab", "--token-file", "x", "--no-token-file"), 2),
+        (("lub", "kite2"), 3),
+    ],
+)
+def test_a_change_of_a_context_that_makes_no_sense_changes_nothing(
+    cli: Cli, home: Path, arguments: tuple[str, ...], code: int
+) -> None:
+    cli("context", "add", "lab", "kite1")
+    before = (home / "skulkctl.toml").read_text()
+    assert cli("context", "set", *arguments).code == code
+    assert (home / "skulkctl.toml").read_text() == before
 
 
 def test_contexts_can_be_added_used_listed_and_removed(cli: Cli, home: Path) -> None:

@@ -77,6 +77,23 @@ def test_config_set_is_written_kept_and_taken_back(
     assert "retention_days: 9" in written
     assert "ingest_url: http://logs:9428/x" in written
     assert cli("config", "validate", str(node.home / "skulk.yaml")).code == 0
+    # The retention of traces is read again each time; what logs are sent where is not.
+    assert "restart needed" not in cli("config", "show").out
+    assert cli("config", "set", "logging.ingest_url", "http://other:1/y").code == 0
+    shown = cli("config", "show")
+    rows = {line.split()[0]: line.split(None, 1)[1] for line in shown.out.splitlines()}
+    assert rows["logging.ingest_url"].split(None, 2) == [
+        "http://logs:9428/x",
+        "http://other:1/y",
+        "restart needed",
+    ]
+    assert rows["tracing.retention_days"].split() == ["9", "-", "-"]
+    assert "hint: use what is configured:  skulkctl restart NODE" in shown.err
+    document = json.loads(cli("config", "show", "-o", "json").out)
+    pending = [item for item in document["items"] if item["restartNeeded"]]
+    assert [(item["value"], item["pending"]) for item in pending] == [
+        ("http://logs:9428/x", {"value": "http://other:1/y"})
+    ]
     assert cli("config", "set", "tracing.retention_days", "--unset").code == 0
     after = (node.home / "skulk.yaml").read_text()
     assert "retention_days" not in after

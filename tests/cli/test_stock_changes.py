@@ -164,7 +164,14 @@ def test_a_protected_context_wants_its_name_for_every_change(
     stock.on("PUT", "/config", {"success": True, "message": "", "requiresRestart": False})
     stock.on("POST", "/admin/restart", {"status": "restart_sent", "node_id": KITE2})
     stock.on("POST", "/x", {})
+    stock.on("PUT", "/v1/tracing", lambda seen: json.loads(seen.body))
+    for verb in ("pause", "resume"):
+        stock.on("POST", f"/v1/swarm/{verb}", {"configured": True, "state": "paused"})
     changes = [
+        ("trace", "on"),
+        ("trace", "off"),
+        ("swarm", "pause"),
+        ("swarm", "resume"),
         ("config", "set", "logging.enabled", "true"),
         ("restart", "kite2"),
         ("api", "POST", "/x"),
@@ -175,3 +182,22 @@ def test_a_protected_context_wants_its_name_for_every_change(
         assert refused.err.endswith("hint: add  --confirm lab\n")
         assert cli(*change, "--confirm", "lab").code == 0, change
     assert cli("api", "GET", "/node_id").code == 0
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (("trace", "on"), "would switch tracing on\n"),
+        (("trace", "off"), "would switch tracing off; it is off already\n"),
+        (("swarm", "pause"), "note: would stop asking the gateway for work; its state is polling"),
+        (("swarm", "resume"), "note: would ask the gateway for work again; its state is polling"),
+    ],
+)
+def test_a_dry_run_of_a_switch_changes_nothing(
+    cli: Cli, stock: StockNode, command: tuple[str, ...], told: str
+) -> None:
+    stock.on("GET", "/v1/swarm", {"configured": True, "state": "polling"})
+    result = cli(*command, "--dry-run")
+    assert result.code == 0
+    assert told in result.out + result.err
+    assert {seen.method for seen in stock.seen} == {"GET"}

@@ -116,7 +116,7 @@ def test_api_prints_the_raw_answer_also_of_an_error(cli: Cli, stock: StockNode) 
     assert cli("api", "get", "/nothing") == (
         3,
         '{"detail": "Not Found"}',
-        f"error: {stock.url} has no endpoint GET /nothing\n  Not Found\n",
+        f"error: {stock.url} has no GET /nothing\n",
     )
     assert cli("api", "GET", "/node_id", "-o", "yaml").out == f"{KITE1}\n...\n"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Cli
-from tests.cli.stock import KITE1, KITE2, KITE3, Reply, StockNode, recorded
+from tests.cli.stock import KITE1, KITE2, KITE3, STORAGE, Reply, StockNode, recorded
 
 
 def test_status_shows_the_cluster_on_one_screen(cli: Cli, stock: StockNode) -> None:
@@ -24,8 +24,10 @@ def test_status_shows_the_cluster_on_one_screen(cli: Cli, stock: StockNode) -> N
         "disk      83.0 GiB free of 1.1 TiB, 2 of 3 nodes measured\n"
         "tracing   off\n"
         "\n"
-        "INSTANCE  MODEL                                     READY  STATUS    NODES\n"
-        "7f3c2a10  mlx-community/Llama-3.2-1B-Instruct-4bit  1/2    starting  kite1,kite2\n"
+        "INSTANCE                              MODEL                                     "
+        "READY  STATUS    NODES\n"
+        "7f3c2a10-0b52-4a6e-9a61-1f0c6f1b2d01  mlx-community/Llama-3.2-1B-Instruct-4bit  "
+        "1/2    starting  kite1,kite2\n"
         "\n"
         "LEVEL  WHERE  PROBLEM   MESSAGE\n"
         "warn   kite2  disk_low  8.0 GiB free of 228.0 GiB\n",
@@ -48,10 +50,10 @@ def test_nodes_keeps_the_silent_node_as_a_row_and_exits_8(cli: Cli, stock: Stock
     result = cli("nodes", "--columns", "name,id,role,health,free,memory,disk,address")
     assert result == (
         8,
-        "NAME   ID                ROLE    HEALTH        FREE   MEMORY     DISK  ADDRESS\n"
-        "kite1  12D3KooWAa1fXk3J  master  ok         40.0GiB  64.0GiB  75.0GiB  192.168.1.5\n"
-        "kite2  12D3KooWBb2gYm4K  worker  warn       20.0GiB  32.0GiB   8.0GiB  192.168.1.6\n"
-        "kite3  12D3KooWBc3hZn5L  worker  NO ANSWER        -        -        -  -\n",
+        "NAME   ID                    ROLE    HEALTH        FREE   MEMORY     DISK  ADDRESS\n"
+        "kite1  12D3KooWAa1fXk3Jw8Zq  master  ok         40.0GiB  64.0GiB  75.0GiB  192.168.1.5\n"
+        "kite2  12D3KooWBb2gYm4Kx9Vr  worker  warn       20.0GiB  32.0GiB   8.0GiB  192.168.1.6\n"
+        "kite3  12D3KooWBc3hZn5Ly7Ws  worker  NO ANSWER        -        -        -  -\n",
         "warning: kite3: no answer: ReadTimeout: timed out\n",
     )
 
@@ -98,6 +100,46 @@ def test_an_empty_cluster_is_a_header_and_a_hint(cli: Cli, stock: StockNode) -> 
     assert result.err.startswith("hint: ")
 
 
+def test_doctor_checks_the_storage_of_a_stock_node_by_itself(cli: Cli, stock: StockNode) -> None:
+    stock.on("GET", "/store/storage", {**STORAGE, "diskFreeBytes": 1024**3})
+    result = cli("doctor", "-o", "json")
+    [found] = [one for one in json.loads(result.out)["items"] if one["check"] == "storage"]
+    assert (found["result"], found["message"], found["hint"]) == (
+        "fail",
+        "kite1 has 1.0 GiB free for staged models; staging will fail",
+        # A stock node cannot say what a purge would delete, so purge-staging is no help.
+        "free space on kite1",
+    )
+    del stock.answers[("GET", "/store/storage")]
+    assert "skip    storage" in cli("doctor").out
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("load",),
+        ("drain", "kite1"),
+        ("undrain", "kite1"),
+        ("logs",),
+        ("swarm", "status"),
+        ("swarm", "pause"),
+        ("swarm", "leave", "--yes"),
+        ("trace", "list"),
+        ("preview", "mlx-community/Llama-3.2-1B-Instruct-4bit"),
+        ("purge-staging", "--yes"),
+        ("restart", "--instance", "7f3c", "--yes"),
+        ("capture",),
+    ],
+)
+def test_what_a_server_cannot_do_is_refused_with_4(
+    cli: Cli, stock: StockNode, command: tuple[str, ...]
+) -> None:
+    result = cli(*command)
+    assert (result.code, result.out) == (4, "")
+    assert "error: this server cannot " in result.err
+    assert "skulkctl restart --instance" not in result.err
+
+
 def test_doctor_lists_every_check_and_exits_7(cli: Cli, stock: StockNode) -> None:
     result = cli("doctor", "--columns", "result,check", "--no-headers")
     assert result.code == 7
@@ -113,7 +155,7 @@ def test_doctor_lists_every_check_and_exits_7(cli: Cli, stock: StockNode) -> Non
         ("warn", "memory"),
         ("warn", "disk"),
         ("warn", "disk"),
-        ("skip", "storage"),
+        ("ok", "storage"),
         ("ok", "health"),
         ("warn", "instances"),
         ("skip", "ranks"),
@@ -126,7 +168,7 @@ def test_doctor_lists_every_check_and_exits_7(cli: Cli, stock: StockNode) -> Non
         ("ok", "client"),
     ]
     assert "hint: skulkctl diagnose kite3\n" in result.err
-    assert result.err.endswith("note: 9 ok, 6 warn, 1 fail, 6 skip\n")
+    assert result.err.endswith("note: 10 ok, 6 warn, 1 fail, 5 skip\n")
 
 
 def test_doctor_with_warnings_only_is_well_unless_strict(cli: Cli, stock: StockNode) -> None:

@@ -16,9 +16,14 @@ def test_a_trace_is_deleted_on_every_node(cli: Cli, stock: StockNode) -> None:
     assert cli("trace", "rm", "task", "--dry-run").out == "would delete task-9\n"
     assert cli("trace", "rm", "task").code == 9
     assert [seen.path for seen in stock.seen if seen.method == "POST"] == []
-    assert cli("trace", "rm", "task", "task-9", "--yes") == (0, "deleted task-9\n", "")
+    assert cli("trace", "rm", "task", "task-9", "--yes") == (
+        0,
+        "deleted task-9\n",
+        "note: task matches trace task-9  None\n",
+    )
     assert [seen.body for seen in stock.seen if seen.path == DELETE] == [b'{"taskIds": ["task-9"]}']
     assert cli("trace", "rm", "other", "--yes").code == 3
+    assert cli("trace", "rm", "tas", "--yes").code == 2
 
 
 def test_a_node_that_did_not_answer_makes_it_partial(cli: Cli, stock: StockNode) -> None:

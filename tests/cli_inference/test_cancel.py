@@ -43,7 +43,17 @@ def test_a_command_is_cancelled_where_it_was_taken(cli: Cli, node: ModelNode) ->
 
 def test_a_task_is_cancelled_through_its_command(cli: Cli, busy: ModelNode) -> None:
     busy.on("POST", "/v1/cancel/cmd-9", {"message": "Command cancelled."})
-    assert cli("cancel", "task") == (0, f"cancelled task-9 ({MODEL})\n", "")
+    said = f"cancelled task-9 ({MODEL})\n"
+    assert cli("cancel", "task-9") == (0, said, "")
+    note = f"note: task matches request cmd-9  {MODEL}\n"
+    assert cli("cancel", "task") == (0, said, note)
+
+
+def test_too_little_of_an_id_cancels_nothing(cli: Cli, busy: ModelNode) -> None:
+    result = cli("cancel", "tas")
+    assert result.code == 2
+    assert "error: tas is too little to tell which request to change\n" in result.err
+    assert {seen.method for seen in busy.seen} == {"GET"}
 
 
 def test_a_request_of_another_node_is_cancelled_on_its_runners(cli: Cli, busy: ModelNode) -> None:

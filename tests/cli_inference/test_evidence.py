@@ -44,7 +44,7 @@ def hung(node: ModelNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mo
     state["tasks"] = {"task-9": a_task("task-9", "cmd-9")}
     node.on("GET", "/state", state)
     node.on("GET", TIMELINE, two_ranks(200))
-    node.on("POST", "/v1/cancel/task-9", {"message": "Command cancelled."})
+    node.on("POST", "/v1/cancel/cmd-9", {"message": "Command cancelled."})
     node.on("DELETE", f"/instance/{INSTANCE}", {"message": "x", "instance_id": INSTANCE})
     for node_id in (KITE1, KITE2):
         node.on("POST", f"/v1/diagnostics/cluster/{node_id}/capture", CAPTURED)
@@ -68,7 +68,7 @@ def test_what_hangs_is_captured_before_it_is_cancelled(
     assert bundle.name in json.loads(result.out)["capture"]
     assert f"it hangs, so it was captured first: {bundle}" in result.err
     assert {"timeline.json", "verdict.json"} < set(read_members(bundle))
-    assert [path.rpartition("/")[2] for path in changes(hung)] == ["capture", "capture", "task-9"]
+    assert [path.rpartition("/")[2] for path in changes(hung)] == ["capture", "capture", "cmd-9"]
 
 
 def test_what_hangs_is_captured_before_it_is_deleted(
@@ -82,7 +82,7 @@ def test_what_hangs_is_captured_before_it_is_deleted(
 def test_no_capture_skips_it(cli: Cli, hung: ModelNode, tmp_path: Path) -> None:
     assert cli("cancel", "task-9", "--no-capture").code == 0
     assert bundles(tmp_path) == []
-    assert changes(hung) == ["/v1/cancel/task-9"]
+    assert changes(hung) == ["/v1/cancel/cmd-9"]
 
 
 def test_what_moves_is_captured_only_on_request(cli: Cli, hung: ModelNode, tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_a_wanted_capture_that_fails_changes_nothing(
     result = cli("cancel", "task-9", "--capture")
     assert result.code != 0
     assert "nothing was changed" in result.err and "--no-capture" in result.err
-    assert "/v1/cancel/task-9" not in changes(hung)
+    assert "/v1/cancel/cmd-9" not in changes(hung)
     assert cli("cancel", "nobody", "--capture").code == 3
     # Without the wish a failed look does not stand in the way.
     assert cli("cancel", "task-9").code == 0

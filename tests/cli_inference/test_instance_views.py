@@ -175,8 +175,8 @@ def test_a_refusal_is_split_into_reasons_with_names_and_hints() -> None:
     )
     reasons, hints = refusal_lines([message, "hint: free memory"], a_state())
     assert reasons == [
-        "org/big (31.2GB weights) does not fit: [kite1] Pipeline: kite1 needs ~41.8GB "
-        "(31.2GB weights; 1.0GB KV@8192tok)",
+        "org/big (31.2 GiB weights) does not fit: [kite1] Pipeline: kite1 needs ~41.8 GiB "
+        "(31.2 GiB weights; 1.0 GiB KV@8192tok)",
         "[kite2] Pipeline: short",
     ]
     assert hints == ["free memory"]

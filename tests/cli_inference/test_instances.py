@@ -40,12 +40,12 @@ def test_instances_shows_how_far_each_one_is(cli: Cli, node: ModelNode) -> None:
     node.on("GET", "/state", state)
     assert cli("instances") == (
         0,
-        "INSTANCE  MODEL                                     READY  STATUS    DETAIL       "
-        "NODES        SHARDING  CONTEXT  TASKS\n"
-        "7f3c2a10  mlx-community/Llama-3.2-1B-Instruct-4bit  1/2    starting  loading 3/8  "
-        "kite1,kite2  Pipeline   131072      1\n"
-        "aaaa1111  skulk/tiny-llama                          1/1    ready     -            "
-        "kite1        Pipeline   131072      0\n",
+        "INSTANCE                              MODEL                                     "
+        "READY  STATUS    DETAIL       NODES        SHARDING  CONTEXT  TASKS\n"
+        f"{INSTANCE}  mlx-community/Llama-3.2-1B-Instruct-4bit  "
+        "1/2    starting  loading 3/8  kite1,kite2  Pipeline   131072      1\n"
+        "aaaa1111-2222                         skulk/tiny-llama                          "
+        "1/1    ready     -            kite1        Pipeline   131072      0\n",
         "",
     )
     assert cli("instances", "-q").out == f"{INSTANCE}\naaaa1111-2222\n"
@@ -99,6 +99,24 @@ def test_wait_can_outlast_a_failure_when_told_so(cli: Cli, node: ModelNode) -> N
     assert cli("wait", "7f3c", "-q").code == 1
 
 
+@pytest.mark.parametrize("typed", [(), ("llama",), ("mlx-community/Llama",), ("7",), (MODEL,)])
+def test_wait_takes_what_chat_takes(cli: Cli, node: ModelNode, typed: tuple[str, ...]) -> None:
+    node.on("GET", "/state", a_state())
+    assert cli("wait", *typed).out == f"ready {MODEL} (7f3c2a10) on kite1, kite2\n"
+
+
+def test_wait_takes_the_instance_that_is_ready_of_a_model_that_is_placed_twice(
+    cli: Cli, node: ModelNode
+) -> None:
+    state = a_state()
+    state["instances"]["beef0000"] = state["instances"][INSTANCE]
+    node.on("GET", "/state", state)
+    assert cli("wait", MODEL).code == 0
+    result = cli("wait", MODEL, "--for", "deleted")
+    assert result.code == 2
+    assert f"error: {MODEL} is placed 2 times; give the id of one instance\n" in result.err
+
+
 def test_wait_for_deleted_ends_when_it_is_gone(cli: Cli, node: ModelNode) -> None:
     node.on("GET", "/state", the_states(a_state(), a_state(), an_empty_state()))
     result = cli("wait", "7f3c", "--for", "deleted")
@@ -106,7 +124,7 @@ def test_wait_for_deleted_ends_when_it_is_gone(cli: Cli, node: ModelNode) -> Non
     assert cli("wait", "7f3c", "--for", "deleted") == (
         0,
         "",
-        "note: 7f3c is not there; nothing to wait for\n",
+        "note: 7f3c is not placed; there is nothing to wait for\n",
     )
     assert cli("wait", "7f3c").code == 3
 
@@ -131,6 +149,7 @@ def test_delete_wants_a_yes_without_a_terminal(process: Cli, node: ModelNode) ->
     assert result == (
         9,
         "",
+        f"note: 7f3c matches instance {INSTANCE}  {MODEL}\n"
         f"error: not confirmed: delete {MODEL} (7f3c2a10)\n"
         "  its memory on kite1,kite2 is freed\n"
         "  stdin is not a terminal, so nobody can be asked\n"
@@ -161,6 +180,18 @@ def test_delete_waits_until_the_instance_is_gone(cli: Cli, node: ModelNode) -> N
     assert cli("delete", "7f3c", "--yes", "--wait", "--timeout", "300ms", "-q").code == 6
 
 
+@pytest.mark.parametrize("typed", ["7", "7f3", "llama-3.2", "mlx-community/L"])
+@pytest.mark.parametrize("command", [("delete",), ("restart", "--instance")])
+def test_the_beginning_of_a_name_is_not_enough_to_end_something(
+    cli: Cli, node: ModelNode, command: tuple[str, ...], typed: str
+) -> None:
+    result = cli(*command, typed, "--yes")
+    assert result.code == 2
+    assert f"error: {typed} is too little to tell which instance to change\n" in result.err
+    assert f"  {INSTANCE}  {MODEL}\n" in result.err
+    assert {seen.method for seen in node.seen} == {"GET"}
+
+
 def test_a_dry_run_deletes_nothing(cli: Cli, node: ModelNode) -> None:
     result = cli("delete", "7f3c", "--dry-run", "-o", "json")
     assert json.loads(result.out)["action"] == "would delete"
@@ -170,7 +201,7 @@ def test_a_dry_run_deletes_nothing(cli: Cli, node: ModelNode) -> None:
 def test_an_instance_that_is_gone_meanwhile_is_not_found(cli: Cli, node: ModelNode) -> None:
     gone = Reply(404, error_body("Instance not found", 404))
     node.on("DELETE", f"/instance/{INSTANCE}", gone)
-    result = cli("delete", "7f3c", "--yes")
+    result = cli("delete", INSTANCE, "--yes")
     assert (result.code, result.err.splitlines()[0]) == (
         3,
         f"error: cannot delete {MODEL} (7f3c2a10): it is gone already",

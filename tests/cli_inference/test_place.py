@@ -131,16 +131,20 @@ def test_wait_ends_at_the_first_failure_with_runner_error_and_phase(
     accepting(node, a_state(FAILED, LOADING), instance_id=INSTANCE)
     record = {"runnerId": "run-a", "phase": "load_model", "phaseDetail": "layer 3"}
     node.on("GET", f"/v1/diagnostics/cluster/{KITE1}", {"supervisorRunners": [record]})
-    assert cli("place", MODEL, "--wait", "-q") == (
-        1,
-        "",
+    told = (
         f"error: {MODEL} (7f3c2a10) did not become ready\n"
         "  rank 0 on kite1 (runner run-a): exitcode=70 second line\n"
         "  last phase: load_model (layer 3)\n"
         "hint: skulkctl diagnose kite1\n"
-        "hint: once it is mended:  skulkctl restart --instance 7f3c2a10 --wait\n"
-        "hint: take it away:  skulkctl delete 7f3c2a10\n",
+        "hint: after fixing it, run:  {again}\n"
+        "hint: unload it:  skulkctl delete 7f3c2a10\n"
     )
+    # A stock node cannot restart an instance.
+    stock_way = f"skulkctl delete 7f3c2a10 && skulkctl place {MODEL} --wait"
+    assert cli("place", MODEL, "--wait", "-q") == (1, "", told.format(again=stock_way))
+    node.on("GET", "/v1/cluster", {"nodes": []})
+    own_way = "skulkctl restart --instance 7f3c2a10 --wait"
+    assert cli("place", MODEL, "--wait", "-q") == (1, "", told.format(again=own_way))
 
 
 def test_wait_gives_the_master_time_to_move_what_has_no_room(cli: Cli, node: ModelNode) -> None:
@@ -193,8 +197,8 @@ def test_a_refusal_shows_the_arithmetic_with_names_and_what_to_free(
         4,
         "",
         "error: cannot place org/big-8bit\n"
-        "  org/big-8bit (31.2GB weights) does not fit: [kite1] Pipeline: kite1 short, wants "
-        "~41.8GB = 31.2GB weights + 1.0GB KV@8192tok + overhead, has 10.0GB of RAM budget\n"
+        "  org/big-8bit (31.2 GiB weights) does not fit: [kite1] Pipeline: kite1 short, wants "
+        "~41.8 GiB = 31.2 GiB weights + 1.0 GiB KV@8192tok + overhead, has 10.0 GiB of RAM budget\n"
         "hint: smaller models:  skulkctl models --sort size\n"
         f"hint: free memory:  skulkctl delete 7f3c2a10   ({MODEL}, 696.0 MiB)\n",
     )
@@ -342,7 +346,7 @@ def test_a_dry_run_that_cannot_work_is_refused(cli: Cli, node: ModelNode) -> Non
     )
     del node.answers[("GET", "/instance/previews")]
     assert cli("place", MODEL, "--dry-run").err.splitlines()[0] == (
-        "error: this daemon cannot plan without placing"
+        "error: this server cannot plan without placing"
     )
 
 

@@ -101,7 +101,7 @@ def test_an_unknown_model_or_server_without_previews_is_said(cli: Cli, node: Mod
     node.on("GET", "/instance/previews", said)
     assert cli("preview", "no/thing").code == 3
     del node.answers[("GET", "/instance/previews")]
-    assert cli("preview", MODEL).err.startswith("error: this daemon cannot plan without placing")
+    assert cli("preview", MODEL).err.startswith("error: this server cannot plan without placing")
 
 
 def swapping(node: ModelNode, *, fits: bool) -> None:

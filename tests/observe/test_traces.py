@@ -12,6 +12,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from skulkctl.errors import NotFound, UsageMistake
 from skulkctl.views.traces import find_trace, microseconds, stats_items, trace_items, waterfall
 from skulkd.api.services import Services
 from skulkd.observe.trace_files import BadTraceId, NoSuchTrace, Part, TraceFiles
@@ -298,9 +299,11 @@ def test_finding_a_trace_by_prefix_or_by_the_completions_id() -> None:
     assert find_trace(items, "ab1", None) == "ab1"
     assert find_trace(items, None, "chatcmpl-d2") == "ab2"
     assert find_trace(items, None, "d2") == "ab2"
-    for typed, command in (("ab", None), ("x", None), (None, "zz")):
-        with pytest.raises(LookupError):
+    for typed, command in (("x", None), (None, "zz")):
+        with pytest.raises(NotFound):
             find_trace(items, typed, command)
+    with pytest.raises(UsageMistake):
+        find_trace(items, "ab", None)
     assert [microseconds(one) for one in (5, 4100, 2_350_000, None)] == [
         "5 us", "4.1 ms", "2.35 s", "-",
     ]  # fmt: skip

@@ -90,7 +90,7 @@ async def test_a_refusal_for_memory_has_the_arithmetic_and_the_nearest_plans(
     assert short["haveBytes"] == 12 * GIB
     kinds = {found["kind"]: found["text"] for found in refusal["nearest"]}
     assert "skulkctl place t/big-4bit" in kinds["smaller"]
-    assert "3 more nodes with 12.0GB usable" in kinds["moreNodes"]
+    assert "3 more nodes with 12.0 GiB usable" in kinds["moreNodes"]
     assert "hint: " in answer["error"]["message"]
 
 

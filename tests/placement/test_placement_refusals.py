@@ -91,7 +91,7 @@ CASES = [
         Wish(a_card(placement=PlacementCardConfig(min_vram_gib=64))),
         ONE,
         Ineligible,
-        ["has 12.0GB for models, the card wants 64GB"],
+        ["has 12.0 GiB for models, the card wants 64 GiB"],
     ),
     (
         Wish(a_card(placement=only("llama_cpp-cpu")), min_nodes=2),

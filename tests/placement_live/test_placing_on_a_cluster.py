@@ -98,7 +98,7 @@ def test_what_was_given_up_serves_after_an_operator_mended_and_restarted_it(
     assert failed.code == 1, failed
     [instance_id] = kite1.state()["instances"]
     short = instance_id[:8]
-    assert f"hint: once it is mended:  skulkctl restart --instance {short} --wait" in failed.err
+    assert f"hint: after fixing it, run:  skulkctl restart --instance {short} --wait" in failed.err
     for node in pair.nodes:
         models = node.home / "models"
         shutil.copy(models / "skulk--tiny-llama" / "config.json", models / "local--never-loads")

@@ -58,6 +58,50 @@ def test_the_page_has_nodes_runners_and_the_verdict() -> None:
     assert all(len(line) <= 80 for line in narrow.splitlines())
 
 
+LONG = "mlx-community/Qwen3-Next-80B-A3B-Instruct-8bit"
+
+
+@pytest.mark.parametrize("columns", [64, 80, 120])
+def test_a_narrow_screen_keeps_the_speed_and_drops_what_is_empty(columns: int) -> None:
+    shot = Shot(decoding((3, 25), (1, 75)), names=NODES)
+    nodes = [{"id": "n", "name": "mac-mini-office", "health": "ok"}]
+    items = top_items(shot, nodes, {"nodeSystem": {"n": {"pcpuUsage": 3.0}}})
+    runners = cast("list[dict[str, object]]", items["runners"])
+    runners[0] |= {"modelId": LONG, "node": "mac-mini-office", "secondsInPhase": 5525.0}
+    lines = plain_text(top_page(shot, View(), items, columns, None)).splitlines()
+    assert all(len(line) <= columns for line in lines)
+    [node_header] = [line.split() for line in lines if line.startswith(" node")]
+    assert node_header == ["node", "health", "cpu"]
+    header, runner = lines[-2:]
+    assert (header.split()[0], header.split()[-1], runner.split()[-1]) == ("model", "tok/s", "25.0")
+    assert LONG.partition("/")[2] in runner
+
+
+@pytest.mark.parametrize(
+    ("points", "state", "speed"),
+    [
+        (((3, 25), (1, 75)), {}, "25.0 tokens/s"),
+        (((1, 1),), {}, "- tokens/s"),
+        ((), {}, "0.0 tokens/s"),
+        (
+            (),
+            {"tasks": {"t": {"TextGeneration": {"commandId": "c", "taskStatus": "Running"}}}},
+            "- tokens/s",
+        ),
+    ],
+)
+def test_a_speed_that_nobody_measured_is_not_called_zero(
+    points: Any, state: dict[str, object], speed: str
+) -> None:
+    status = "RunnerRunning" if points else "RunnerReady"
+    found = decoding(*points)
+    for runner in found["runners"]:
+        runner["statusKind"] = status
+    shot = Shot(found, names=NODES)
+    page = plain_text(top_page(shot, View(), top_items(shot, [], state), 80, None))
+    assert speed in page.splitlines()[0]
+
+
 async def test_the_timeline_opens_from_it_and_leads_back() -> None:
     from skulkctl.tui.feed import ReplayFeed
     from skulkctl.tui.timeline_app import Setup

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from skulkd.runner.exits import ExitCode
-from skulkd.worker.causes import Blame, ended, killed, not_started
+from skulkd.wire.ids import InstanceId
+from skulkd.worker.causes import Blame, ended, given_up_text, killed, not_started
 
 
 @pytest.mark.parametrize(
@@ -90,3 +91,17 @@ def test_a_start_that_never_was_has_no_phase() -> None:
 
 def test_endless_words_are_cut() -> None:
     assert len(ended(70, "idle", reported=True, words="x" * 10**6).reason) < 3000
+
+
+@pytest.mark.parametrize(
+    ("reason", "begins"),
+    [
+        ("Terminated (signal=9): place again.", "Terminated (signal=9): place again. Not started"),
+        ("Terminated (signal=9)", "Terminated (signal=9). Not started"),
+        ("", "Not started"),
+    ],
+)
+def test_what_is_given_up_is_said_in_sentences(reason: str, begins: str) -> None:
+    told = given_up_text(reason, "it crashed too often", InstanceId("7f3c2a10-0b52"))
+    tail = "it crashed too often; after fixing it, run: skulkctl restart --instance 7f3c2a10"
+    assert told == f"{begins} again: {tail}"

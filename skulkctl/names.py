@@ -1,0 +1,89 @@
+"""The one rule for what people type instead of a whole id. Pure.
+
+A whole id or name always counts. Otherwise the beginning of an id or name counts, if only one
+thing begins so. A command that changes or ends something is stricter: there the beginning must
+be that of an id and have at least four characters, and the command says what it matched.
+Letter case does not matter. It must not know any kind of thing that has a name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from skulkctl.errors import UsageMistake
+
+MIN_PREFIX = 4
+
+T = TypeVar("T")
+Note = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate(Generic[T]):
+    """Something that can be meant: its ids, its names, and how it is told to people."""
+
+    item: T
+    ids: tuple[str, ...]
+    names: tuple[str, ...]
+    label: str
+
+
+def find_one(
+    kind: str, candidates: Sequence[Candidate[T]], typed: str, note: Note | None = None
+) -> T | None:
+    """What was meant by `typed`; None when nothing matches.
+
+    `note` is given by commands that change something: it makes the rule strict and receives a
+    line about what was matched. Raises UsageMistake when several things match, or too little
+    was typed for a change.
+    """
+    whole = _whole(candidates, typed)
+    if whole:
+        return _only(kind, whole, typed).item
+    by_id = [one for one in candidates if _begins(one.ids, typed)]
+    by_name = [one for one in candidates if _begins(one.names, typed)]
+    if note is None:
+        found = [one for one in candidates if one in by_id or one in by_name]
+        return _only(kind, found, typed).item if found else None
+    if not by_id and not by_name:
+        return None
+    if not by_id or len(typed) < MIN_PREFIX:
+        raise UsageMistake(
+            f"{typed} is too little to tell which {kind} to change",
+            *(one.label for one in by_id or by_name),
+            hints=[f"type at least {MIN_PREFIX} characters of the id, or the whole name"],
+        )
+    chosen = _only(kind, by_id, typed)
+    note(f"{typed} matches {kind} {chosen.label}")
+    return chosen.item
+
+
+def _whole(candidates: Sequence[Candidate[T]], typed: str) -> list[Candidate[T]]:
+    """Those with exactly this id or name; the same letter case is the better match."""
+    exact = [one for one in candidates if typed in (*one.ids, *one.names)]
+    wanted = typed.casefold()
+    return exact or [
+        one for one in candidates if wanted in map(str.casefold, (*one.ids, *one.names))
+    ]
+
+
+def _begins(texts: Sequence[str], typed: str) -> bool:
+    wanted = typed.casefold()
+    return bool(wanted) and any(text.casefold().startswith(wanted) for text in texts)
+
+
+def _only(kind: str, found: Sequence[Candidate[T]], typed: str) -> Candidate[T]:
+    if len(found) > 1:
+        raise UsageMistake(
+            f"{typed} matches {len(found)} {kind}s",
+            *(one.label for one in found),
+            hints=["type more of the name or id"],
+        )
+    return found[0]
+
+
+def model_aliases(model_id: str) -> tuple[str, ...]:
+    """The names of a model: its id, and the part after the slash."""
+    return tuple(dict.fromkeys((model_id, model_id.rpartition("/")[2])))
