@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Literal, Protocol
 
 from skulkd.cluster.ledger import Ledger
@@ -27,6 +28,7 @@ from skulkd.cluster.messages import (
     Entry,
     Join,
     Known,
+    LostMember,
     Named,
     Placement,
     Record,
@@ -38,7 +40,13 @@ from skulkd.cluster.restoring import Restoring
 from skulkd.cluster.roster import Roster
 from skulkd.cluster.says import Applied, Broadcast, Lost, Outbox, Said, Send
 from skulkd.cluster.timing import Timing
-from skulkd.wire.events import Event, InstanceDeleted, NodeTimedOut
+from skulkd.wire.events import (
+    Event,
+    InstanceDeleted,
+    NodeLossCleared,
+    NodeLost,
+    NodeTimedOut,
+)
 from skulkd.wire.ids import NodeId
 from skulkd.wire.instances import Instance
 
@@ -80,6 +88,7 @@ class Holder(Protocol):
     out: Outbox
     roster: Roster
     ledger: Ledger
+    wall_clock: Callable[[], datetime]
 
     @property
     def timing(self) -> Timing: ...
@@ -89,7 +98,8 @@ class Ruling:
     """From the moment this node leads until it does no longer."""
 
     def __init__(self, core: Holder, session: Session, rules: Rules) -> None:
-        self.since = self._began = core.now
+        self.since = self.began = core.now
+        """`since` is earlier than `began` when this session continues another's in its name."""
         self.session = session
         self._core = core
         self._rules = rules
@@ -101,6 +111,9 @@ class Ruling:
         self._ceding: NodeId | None = None
         self._ceding_at = 0.0
         self._met_at: dict[NodeId, float] = {}
+        self._members_due = core.now + rules.settle_s
+        """Until then members that were not seen to vanish may still turn up."""
+        self._restored_losses: set[str] = set()
 
     def begin(self, record: Record | None) -> None:
         ledger = self._core.ledger
@@ -110,6 +123,7 @@ class Ruling:
         ledger.begin(self.session)
         if record is not None:
             self._bury(record.deletions, record.placements)
+            self._restore_members(record)
         self.append(self._restoring.settings(ledger))
         for node in self._core.roster.members:
             self.name(node)
@@ -173,6 +187,9 @@ class Ruling:
             self._bury(join.record.deletions, join.record.placements)
             if self._restoring.take(ledger, join.record, self._core.now):
                 self.append(self._restoring.settings(ledger))
+                # A record of this very session holds nothing that this master does not know.
+                if join.record.clock < self.session.clock:
+                    self._restore_members(join.record)
         if join.legacy is not None:
             self._take_over(join.legacy)
         self.name(sender)
@@ -217,6 +234,11 @@ class Ruling:
             if self._rules.on_node_loss == "delete":
                 self.append([InstanceDeleted(instance_id=instance.instance_id)])
 
+    def node_stopped(self, name: str) -> None:
+        """A node said that it stops; it may have counted as lost when it was only slow."""
+        if name in self._core.ledger.membership.lost:
+            self.append([NodeLossCleared(name=name, cause="stopped")])
+
     def node_back(self, node: NodeId) -> None:
         """A node that had been silent gives signs of life again."""
         self._core.out.put(Said("info", f"{self._name(node)} is back"))
@@ -225,14 +247,14 @@ class Ruling:
         core = self._core
         for member in list(core.roster.members.values()):
             # Followers tell only their master, so this one has not heard them before it led.
-            quiet_s = core.now - max(member.heard_at, self._began)
+            quiet_s = core.now - max(member.heard_at, self.began)
             if not member.silent and quiet_s > core.timing.silent_s:
                 member.silent = True
                 text = f"{member.name} ({member.node_id}) gives no sign of life"
                 core.out.put(Said("warning", text))
                 core.out.put(Lost(member.node_id))
                 self.node_lost(member.node_id)
-        if not self._swept and core.now - self._began >= self._rules.settle_s:
+        if not self._swept and core.now - self.began >= self._rules.settle_s:
             self._swept = True
             self._sweep()
         if self._sweep_at is not None and core.now >= self._sweep_at:
@@ -240,8 +262,44 @@ class Ruling:
             self._sweep()
         if self._ceding is not None and core.now >= self._ceding_at:
             self._send_cede()
+        self._track_members()
         if self._swept:
             self._settle()
+
+    def _track_members(self) -> None:
+        """Journal who left without notice, and who is back."""
+        core = self._core
+        members, before = core.ledger.membership, core.ledger.membership.others()
+        here = core.roster.living().values()
+        events = members.changes(here, core.wall_clock(), patient=core.now < self._members_due)
+        for event in events:
+            if isinstance(event, NodeLost):
+                core.out.put(Said("warning", f"{event.name} left without notice: it counts as lost"))
+        self.append(events)
+        if before != members.others():
+            self._waiting_at = core.now  # So that followers hear of it now.
+
+    def _restore_members(self, record: Record) -> None:
+        """Members and losses as a disk has them, after a cold start; the newest disk counts."""
+        core = self._core
+        members = core.ledger.membership
+        members.names = {*core.roster.living().values(), *record.members}
+        self._members_due = core.now + self._rules.restore_s
+        known = {one.name for one in record.lost}
+        stale = [name for name in self._restored_losses - known if name in members.lost]
+        self.append(NodeLossCleared(name=name, cause="forgotten") for name in stale)
+        self._add_losses(record.lost)
+        self._restored_losses = known
+
+    def _add_losses(self, lost: Iterable[LostMember]) -> None:
+        """Losses that another history knows of, except of nodes that are here or expected."""
+        members = self._core.ledger.membership
+        here = {*members.names, *members.lost, *self._core.roster.living().values()}
+        self.append(
+            NodeLost(name=one.name, node_id=one.node_id, since=one.since)
+            for one in lost
+            if one.name not in here
+        )
 
     def _sweep(self) -> None:
         """Nodes that the state speaks of and that did not turn up are lost."""
@@ -264,7 +322,9 @@ class Ruling:
 
     def _waiting(self) -> Waiting:
         head = self._core.ledger.head
-        return Waiting(self.session, head, tuple(self._core.ledger.waiting.values()))
+        waiting, members = self._core.ledger.waiting, self._core.ledger.membership
+        names = tuple(sorted(members.names))
+        return Waiting(self.session, head, tuple(waiting.values()), names)
 
     def _name(self, node: NodeId) -> str:
         return self._core.ledger.names.get(node, str(node))
@@ -353,6 +413,11 @@ class Ruling:
         for node, name in cede.names.items():
             core.ledger.names.setdefault(node, name)
         living = {*core.roster.living(), *cede.living}
+        core.ledger.membership.names.update(
+            cede.names[node] for node in cede.living if node in cede.names
+        )
+        self._members_due = max(self._members_due, core.now + self._rules.join_s)
+        self._add_losses(cede.lost)
         self._sweep_at = core.now + self._rules.join_s
         standing = [Placement(one, {}) for one in cede.state.instances.values()]
         self._bury(cede.deletions, (*standing, *cede.waiting))

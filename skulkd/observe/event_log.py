@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from skulkd.wire.events import Event
+from skulkd.wire.events import OWN_KINDS, Event
 
 CAPACITY = 20_000
 
@@ -65,7 +65,12 @@ def json_chunks(log: EventLog, chunk_events: int = 256) -> Iterator[bytes]:
         if not events:
             break  # the log began anew meanwhile
         index += len(events)
-        texts = [event.model_dump_json(by_alias=False) for event in events]
-        yield opening + ",".join(texts).encode()
-        opening = b","
+        texts = [
+            event.model_dump_json(by_alias=False)
+            for event in events
+            if type(event).__name__ not in OWN_KINDS
+        ]
+        if texts:
+            yield opening + ",".join(texts).encode()
+            opening = b","
     yield b"[]" if opening == b"[" else b"]"

@@ -1,6 +1,6 @@
 """The event log. `GET /events` writes it in snake_case: `model_dump_json(by_alias=False)`."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -105,6 +105,21 @@ class NodeTimedOut(BaseEvent):
     node_id: NodeId
 
 
+class NodeLost(BaseEvent):
+    """A member left without notice. Its name is what lasts; its id was of that start only."""
+
+    name: str
+    node_id: NodeId | None = None
+    since: UtcTime
+
+
+class NodeLossCleared(BaseEvent):
+    """A lost member is back, was stopped after all, or an operator gave it up."""
+
+    name: str
+    cause: Literal["returned", "stopped", "forgotten"]
+
+
 class NodeGatheredInfo(BaseEvent):
     node_id: NodeId
     when: UtcTime
@@ -171,6 +186,8 @@ Event = Annotated[
     | InstanceMoveRefused
     | RunnerStatusUpdated
     | NodeTimedOut
+    | NodeLost
+    | NodeLossCleared
     | NodeGatheredInfo
     | NodeDownloadProgress
     | ChunkGenerated
@@ -184,3 +201,6 @@ Event = Annotated[
     | CustomModelCardDeleted,
     VariantUnion(),
 ]
+
+OWN_KINDS = frozenset({"NodeLost", "NodeLossCleared"})
+"""Kinds that the reference cannot parse; `GET /events` leaves them out, `GET /v1/events` does not."""
