@@ -21,7 +21,7 @@ from skulkd.cluster.frames import BadFrame, Head, decode, encode
 from skulkd.cluster.greeting import PROTOCOL, Greeting, read_greeting, same_place, why_not
 from skulkd.cluster.messages import Beat, Bye, Entry, Message
 from skulkd.cluster.private import without_words
-from skulkd.cluster.reign import Reign
+from skulkd.cluster.reign import Reign, session_age_s
 from skulkd.cluster.ruling import Rules
 from skulkd.cluster.saving import Saving
 from skulkd.cluster.says import (
@@ -121,7 +121,7 @@ class Cluster:
         session = self.core.session
         if session is None:
             return Reign(None, None, self._session_since)
-        age_s = self.core.session_age_s()
+        age_s = session_age_s(self.core)
         since = self._session_since if age_s is None else self.core.now - age_s
         return Reign(session.master, f"{session.master}/{session.clock}", since)
 

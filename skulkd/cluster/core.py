@@ -370,16 +370,6 @@ class Core:
         led_s = self.now - self.ruling.began
         return Beat(self.session, True, self.standing, age, self.ledger.ancestors, count, led_s)
 
-    def session_age_s(self) -> float | None:
-        """How long the master has led; None when there is none or it does not say."""
-        if self.ruling is not None:
-            return self.now - self.ruling.began
-        master = self.roster.get(self.session.master) if self.session is not None else None
-        beat = master.beat if master is not None else None
-        if master is None or beat is None or beat.session_s is None or beat.session != self.session:
-            return None
-        return beat.session_s + self.now - master.heard_at
-
     def missing_members(self) -> list[LostMember]:
         """Who left without notice and is not back."""
         return self.membership.missing(self.roster.living().values())

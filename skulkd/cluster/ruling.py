@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Literal, Protocol
 
 from skulkd.cluster.ledger import Ledger
+from skulkd.cluster.member_tracking import MemberTracking
 from skulkd.cluster.merging import (
     adopt,
     describe,
@@ -28,7 +29,6 @@ from skulkd.cluster.messages import (
     Entry,
     Join,
     Known,
-    LostMember,
     Named,
     Placement,
     Record,
@@ -43,8 +43,6 @@ from skulkd.cluster.timing import Timing
 from skulkd.wire.events import (
     Event,
     InstanceDeleted,
-    NodeLossCleared,
-    NodeLost,
     NodeTimedOut,
 )
 from skulkd.wire.ids import NodeId
@@ -111,9 +109,7 @@ class Ruling:
         self._ceding: NodeId | None = None
         self._ceding_at = 0.0
         self._met_at: dict[NodeId, float] = {}
-        self._members_due = core.now + rules.settle_s
-        """Until then members that were not seen to vanish may still turn up."""
-        self._restored_losses: set[str] = set()
+        self._members = MemberTracking(core, rules, self.append)
 
     def begin(self, record: Record | None) -> None:
         ledger = self._core.ledger
@@ -123,7 +119,7 @@ class Ruling:
         ledger.begin(self.session)
         if record is not None:
             self._bury(record.deletions, record.placements)
-            self._restore_members(record)
+            self._members.restore(record)
         self.append(self._restoring.settings(ledger))
         for node in self._core.roster.members:
             self.name(node)
@@ -189,7 +185,7 @@ class Ruling:
                 self.append(self._restoring.settings(ledger))
                 # A record of this very session holds nothing that this master does not know.
                 if join.record.clock < self.session.clock:
-                    self._restore_members(join.record)
+                    self._members.restore(join.record)
         if join.legacy is not None:
             self._take_over(join.legacy)
         self.name(sender)
@@ -235,9 +231,7 @@ class Ruling:
                 self.append([InstanceDeleted(instance_id=instance.instance_id)])
 
     def node_stopped(self, name: str) -> None:
-        """A node said that it stops; it may have counted as lost when it was only slow."""
-        if name in self._core.ledger.membership.lost:
-            self.append([NodeLossCleared(name=name, cause="stopped")])
+        self._members.stopped(name)
 
     def node_back(self, node: NodeId) -> None:
         """A node that had been silent gives signs of life again."""
@@ -262,44 +256,10 @@ class Ruling:
             self._sweep()
         if self._ceding is not None and core.now >= self._ceding_at:
             self._send_cede()
-        self._track_members()
+        if self._members.track():
+            self._waiting_at = core.now  # So that followers hear of it now.
         if self._swept:
             self._settle()
-
-    def _track_members(self) -> None:
-        """Journal who left without notice, and who is back."""
-        core = self._core
-        members, before = core.ledger.membership, core.ledger.membership.others()
-        here = core.roster.living().values()
-        events = members.changes(here, core.wall_clock(), patient=core.now < self._members_due)
-        for event in events:
-            if isinstance(event, NodeLost):
-                core.out.put(Said("warning", f"{event.name} left without notice: it counts as lost"))
-        self.append(events)
-        if before != members.others():
-            self._waiting_at = core.now  # So that followers hear of it now.
-
-    def _restore_members(self, record: Record) -> None:
-        """Members and losses as a disk has them, after a cold start; the newest disk counts."""
-        core = self._core
-        members = core.ledger.membership
-        members.names = {*core.roster.living().values(), *record.members}
-        self._members_due = core.now + self._rules.restore_s
-        known = {one.name for one in record.lost}
-        stale = [name for name in self._restored_losses - known if name in members.lost]
-        self.append(NodeLossCleared(name=name, cause="forgotten") for name in stale)
-        self._add_losses(record.lost)
-        self._restored_losses = known
-
-    def _add_losses(self, lost: Iterable[LostMember]) -> None:
-        """Losses that another history knows of, except of nodes that are here or expected."""
-        members = self._core.ledger.membership
-        here = {*members.names, *members.lost, *self._core.roster.living().values()}
-        self.append(
-            NodeLost(name=one.name, node_id=one.node_id, since=one.since)
-            for one in lost
-            if one.name not in here
-        )
 
     def _sweep(self) -> None:
         """Nodes that the state speaks of and that did not turn up are lost."""
@@ -413,11 +373,7 @@ class Ruling:
         for node, name in cede.names.items():
             core.ledger.names.setdefault(node, name)
         living = {*core.roster.living(), *cede.living}
-        core.ledger.membership.names.update(
-            cede.names[node] for node in cede.living if node in cede.names
-        )
-        self._members_due = max(self._members_due, core.now + self._rules.join_s)
-        self._add_losses(cede.lost)
+        self._members.merge(cede)
         self._sweep_at = core.now + self._rules.join_s
         standing = [Placement(one, {}) for one in cede.state.instances.values()]
         self._bury(cede.deletions, (*standing, *cede.waiting))

@@ -203,4 +203,4 @@ Event = Annotated[
 ]
 
 OWN_KINDS = frozenset({"NodeLost", "NodeLossCleared"})
-"""Kinds that the reference cannot parse; `GET /events` leaves them out, `GET /v1/events` does not."""
+"""Kinds that the reference cannot parse: only `GET /v1/events` has them, `GET /events` has not."""
