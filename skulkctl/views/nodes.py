@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from difflib import get_close_matches
 
 from skulkctl.errors import NotFound, UsageMistake
@@ -22,7 +22,12 @@ from skulkctl.views.read import (
 )
 
 NO_ANSWER = "NO ANSWER"
+LOST = "lost"
+DEFAULT_PORT = 52415
 SHORT_ID = 16
+
+Warn = tuple[str, str | None]
+"""What a node warns of, and what helps."""
 
 
 def short_id(value: object) -> str:
@@ -58,7 +63,7 @@ NODES = Resource(
         Column(
             "health",
             "health",
-            "ok, warn, error, or NO ANSWER when the node is silent.",
+            "ok, warn, error, NO ANSWER when the node is silent, or lost when it left unannounced.",
             status=True,
         ),
         Column("drain", "draining", "yes while it takes no new work.", text=drain_word),
@@ -66,7 +71,7 @@ NODES = Resource(
         Column("memory", "memory.totalBytes", "All memory.", text=size, right=True),
         Column("disk", "disk.availableBytes", "Free disk of the models volume.", size, right=True),
         Column("accelerator", "accelerator.name", "What computes."),
-        Column("address", "address", "First address other machines can reach."),
+        Column("address", "address", "Where its API answers; the port unless it is 52415."),
         Column("seen", "seenSecondsAgo", "Time since the node's last report.", age, right=True),
         Column("version", "version", "Version of the daemon.", wide=True),
         Column("age", "uptimeSeconds", "Time since its daemon started.", age, True, right=True),
@@ -121,7 +126,34 @@ def node_items(
     for item in items:
         if item["name"] == item["id"]:
             item["name"] = text(members, str(item["id"]), "name") or item["id"]
+    return by_name(items)
+
+
+def by_name(items: Sequence[dict[str, object]]) -> list[dict[str, object]]:
     return sorted(items, key=lambda item: (str(item["name"]).casefold(), str(item["id"])))
+
+
+def lost_items(lost: Sequence[Document]) -> list[dict[str, object]]:
+    """Rows for members that left without notice, as `/v1/cluster` lists them."""
+    empty = _item({}, "", datetime.min.replace(tzinfo=UTC), None, {}) | _as_member({})
+    return [
+        {
+            **empty,
+            "name": text(one, "name"),
+            "id": text(one, "nodeId") or text(one, "name"),
+            "health": LOST,
+            "error": lost_text(one),
+            "lastSeen": text(one, "since"),
+            "seenSecondsAgo": number(one, "sinceSeconds"),
+        }
+        for one in lost
+    ]
+
+
+def lost_text(lost: Document) -> str:
+    """`lost for 5m, since 2026-03-04T12:00:00Z: it left without notice`."""
+    ago = age_text(number(lost, "sinceSeconds") or 0.0)
+    return f"lost for {ago}, since {(text(lost, 'since') or '?')[:19]}Z: it left without notice"
 
 
 def _item(
@@ -169,7 +201,22 @@ def _as_member(member: Document) -> dict[str, object]:
         "clockSkewSeconds": number(member, "clockSkewSeconds"),
         "roundTripMs": number(member, "roundTripMs"),
         "session": text(member, "session"),
+        **_api_address(sequence(member, "apiAddresses")),
     }
+
+
+def _api_address(told: Sequence[object]) -> dict[str, object]:
+    """Where the node says its API listens; nothing when it does not say."""
+    found = [
+        (text(one, "host") or "", integer(one, "port"))
+        for one in told
+        if text(one, "host") is not None
+    ]
+    if not found:
+        return {}
+    host, port = min(found, key=lambda one: (_is_local(one[0]), ":" in one[0]))
+    shown = f"[{host}]" if ":" in host else host
+    return {"address": host if port in (None, DEFAULT_PORT) else f"{shown}:{port}"}
 
 
 def _seconds_since(last_seen: datetime | None, now: datetime) -> float | None:
@@ -223,12 +270,12 @@ def _addresses(state: object, node_id: str) -> list[str]:
 
 def _address(state: object, node_id: str) -> str | None:
     """The first address that is neither loopback nor link-local, IPv4 first."""
-    usable = [
-        address
-        for address in _addresses(state, node_id)
-        if not address.startswith(("127.", "169.254.", "fe80:")) and address != "::1"
-    ]
+    usable = [address for address in _addresses(state, node_id) if not _is_local(address)]
     return min(usable, key=lambda address: ":" in address, default=None)
+
+
+def _is_local(address: str) -> bool:
+    return address.startswith(("127.", "169.254.", "fe80:")) or address == "::1"
 
 
 def find_node(items: Sequence[Document], typed: str) -> Document:

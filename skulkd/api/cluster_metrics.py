@@ -26,7 +26,7 @@ class ClusterCollector(Collector):
             "skulk_cluster_members_lost", "Members that left without notice", len(missing)
         )
         since = GaugeMetricFamily(
-            "skulk_cluster_member_lost_since_seconds",
+            "skulk_cluster_member_lost_timestamp_seconds",
             "When this member was lost, in seconds since 1970",
             labels=["node"],
         )
