@@ -36,6 +36,7 @@ def complete(words: Sequence[str], root: Any) -> list[Item]:
     """The candidates for the last of `words`, which may be empty."""
     *done, incomplete = list(words) or [""]
     line = read_line(done, root)
+    _enter_default(line, incomplete)
     prefix = ""
     if incomplete.startswith("--") and "=" in incomplete:
         name, _, incomplete = incomplete.partition("=")
@@ -43,7 +44,6 @@ def complete(words: Sequence[str], root: Any) -> list[Item]:
         if line.pending is None:
             return []
     line.incomplete = incomplete
-    _enter_default(line, incomplete)
     found = list(_candidates(line))
     if found == [FILE]:
         return found

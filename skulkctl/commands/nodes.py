@@ -29,6 +29,7 @@ app = new_app(ABOUT, ListGroup)
 EXAMPLES = """
   skulkctl nodes
   skulkctl nodes -o wide --sort -free
+  skulkctl nodes list --columns name,health,address
   skulkctl nodes --columns name,health,disk --no-headers
   skulkctl nodes --watch -o jsonl | jq 'select(.type == "left").object.name'
 """

@@ -59,7 +59,7 @@ def status(
     style = call.style
     name = str(document["context"] or client.endpoint)
     write(style.single("Status", document, name, lambda _: status_screen(document, style.colour)))
-    if document["problems"] or document["warnings"]:
+    if not document["healthy"]:
         call.talk.hint("skulkctl doctor")
     if check:
         return ExitCode.DONE if document["healthy"] else ExitCode.PROBLEM

@@ -142,7 +142,7 @@ def lost_items(lost: Sequence[Document]) -> list[dict[str, object]]:
             "name": text(one, "name"),
             "id": text(one, "nodeId") or text(one, "name"),
             "health": LOST,
-            "error": lost_text(one),
+            "error": f"lost since {_second(one)}: it left without notice",
             "lastSeen": text(one, "since"),
             "seenSecondsAgo": number(one, "sinceSeconds"),
         }
@@ -153,7 +153,12 @@ def lost_items(lost: Sequence[Document]) -> list[dict[str, object]]:
 def lost_text(lost: Document) -> str:
     """`lost for 5m, since 2026-03-04T12:00:00Z: it left without notice`."""
     ago = age_text(number(lost, "sinceSeconds") or 0.0)
-    return f"lost for {ago}, since {(text(lost, 'since') or '?')[:19]}Z: it left without notice"
+    return f"lost for {ago}, since {_second(lost)}: it left without notice"
+
+
+def _second(lost: Document) -> str:
+    """Since when, to the second."""
+    return f"{(text(lost, 'since') or '?')[:19]}Z"
 
 
 def _item(

@@ -10,7 +10,7 @@ from skulkctl.screen import paint, printable
 from skulkctl.tables import EMPTY, Column, Resource, plain, render
 from skulkctl.units import age_text, size_text
 from skulkctl.views.instances import INSTANCES
-from skulkctl.views.nodes import Warn
+from skulkctl.views.nodes import NO_ANSWER, Warn
 from skulkctl.views.read import Document, either, flag, integer, mapping, number, sequence, text
 
 LEVELS = {"download_failed": "error", "disk_full": "error", "disk_low": "warn"}
@@ -139,7 +139,7 @@ def _node_reasons(nodes: Sequence[Document]) -> list[Document]:
 
 def _unexplained(node: Document) -> Sequence[object]:
     """A node that is not well and does not say why is still a problem."""
-    if node["health"] in (None, "ok"):
+    if node["health"] in (None, "ok", NO_ANSWER):
         return ()
     return ({"code": "unexplained", "message": f"health is {node['health']}, no reason given"},)
 

@@ -9,6 +9,7 @@ import pytest
 from skulkd.cluster.disk import RecordFile, applied, difference
 from skulkd.cluster.membership import LOST_LIMIT, Membership
 from skulkd.cluster.messages import Record
+from skulkd.cluster.reign import session_age_s
 from skulkd.wire.events import NodeLossCleared, NodeLost
 from skulkd.wire.ids import NodeId
 from tests.cluster.simulation import Simulation
@@ -234,6 +235,21 @@ def test_a_node_that_got_another_name_is_not_missed_by_the_old_one() -> None:
     sim.kill("c")
     sim.run(2)
     assert lost(sim) == ["a-2"]
+
+
+def test_the_age_of_a_session_is_how_long_its_master_has_led() -> None:
+    sim = formed()
+    sim.run(60)
+    sim.kill(sim.masters()[0])
+    sim.run(5)
+    sim.assert_one_cluster()
+    ages = [session_age_s(node.core) for node in sim.nodes.values()]
+    assert all(age is not None and 0 < age <= 5 for age in ages), ages
+    sim.start("late", name="late")
+    sim.run(3)
+    late = session_age_s(sim.nodes[NodeId("late")].core)
+    assert late is not None
+    assert late > 4, "a follower says the master's age, not since when it follows"
 
 
 def test_the_list_is_bounded_and_drops_the_oldest() -> None:
