@@ -117,7 +117,9 @@ def test_each_side_of_a_split_lists_the_other_and_nobody_is_lost_after_it() -> N
 
 
 def test_clusters_that_meet_know_both_lists() -> None:
-    sim = formed("abcd")
+    sim = Simulation()
+    for name in "abcd":
+        sim.start(name)
     sim.cut("ab")
     sim.run(8)
     sim.kill("b")
@@ -127,6 +129,21 @@ def test_clusters_that_meet_know_both_lists() -> None:
     sim.run(12)
     sim.assert_one_cluster()
     assert lost(sim) == ["b", "d"]
+
+
+def test_who_lost_only_its_own_link_to_a_node_does_not_miss_it_later() -> None:
+    sim = formed("abcd")
+    [master] = sim.masters()
+    cut_off, other, _ = [node for node in sim.nodes if node != master]
+    sim.cut_link(cut_off, other)
+    sim.run(1)
+    assert [one.name for one in sim.nodes[cut_off].core.missing_members()] == [other]
+    sim.leave(other)
+    sim.run(6)
+    assert lost(sim) == []
+    sim.kill(master)
+    sim.run(8)
+    assert lost(sim) == [master]
 
 
 def test_of_a_cluster_that_was_killed_those_are_lost_that_do_not_come_back() -> None:
@@ -185,17 +202,25 @@ def test_what_was_forgotten_does_not_come_back_with_an_older_disk() -> None:
     assert lost(again) == []
 
 
-def test_a_node_that_comes_back_does_not_bring_losses_that_were_forgotten() -> None:
+@pytest.mark.parametrize("cold_start", [False, True])
+def test_a_node_that_comes_back_does_not_bring_losses_that_were_forgotten(cold_start: bool) -> None:
     sim = formed("abcd")
-    sim.kill("d")
+    if cold_start:
+        disks, sim = records(sim), Simulation()
+        for name in "abcd":
+            sim.start(f"node-{name}", name=name, record=disks[name])
+        sim.run(8)
+    gone, late = [node for node in sim.nodes if node not in sim.masters()][:2]
+    gone_name, late_name = (sim.nodes[node].core.roster.name for node in (gone, late))
+    sim.kill(gone)
     sim.run(3)
-    gone = follower(sim)
-    disk = records(sim)[gone]
-    sim.leave(gone)
+    disk = records(sim)[late_name]
+    assert [one.name for one in disk.lost] == [gone_name]
+    sim.leave(late)
     sim.run(2)
-    forget(sim, "d")
+    forget(sim, gone_name)
     sim.run(1)
-    sim.start("again", name=gone, record=disk)
+    sim.start("again", name=late_name, record=disk)
     sim.run(25)
     sim.assert_one_cluster()
     assert lost(sim) == []
