@@ -6,16 +6,16 @@ It must not ask anybody anything; `commands/doctor.py` gathers the facts.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from skulkctl.tables import Column, Resource
 from skulkctl.units import GIB, age_text, size_text
+from skulkctl.views.nodes import Warn, lost_text
 from skulkctl.views.read import Document, flag, integer, number, sequence, text
 
 DISK_FLOOR_BYTES = 2 * GIB  # below it the daemon stops writing its event log
 DISK_LOW_BYTES = 10 * GIB
 STALE_S = 15.0  # peers call a node unreachable after this
-GONE_S = 30.0  # the cluster drops a node after this
 CLOCK_WARN_S = 5.0
 NODE_CLOCK_WARN_S = 10.0  # a slow answer looks like a slow clock, so allow more
 
@@ -44,7 +44,9 @@ class Facts:
     lacks: frozenset[str] = frozenset()
     not_ready: str | None = None
     session: Document | None = None
-    warnings: Mapping[str, Sequence[str]] | None = None
+    lost: Sequence[Document] = ()
+    warnings: Mapping[str, Sequence[Warn]] | None = None
+    """By node id."""
     config_problems: Sequence[str] | None = None
     clock_offset_s: float | None = None
     node_clock_offsets_s: Mapping[str, float] = field(default_factory=dict)
@@ -59,11 +61,12 @@ class Facts:
 
 @dataclass(frozen=True)
 class Finding:
-    """One result. `hint` is what to type or do next."""
+    """One result. `hint` is what to type or do next; `nodes` are named before the message."""
 
     result: str
     message: str
     hint: str | None = None
+    nodes: tuple[str, ...] = ()
 
 
 Check = Callable[[Facts], Iterator[Finding]]
@@ -102,6 +105,16 @@ def cluster_size(facts: Facts) -> Iterator[Finding]:
         yield Finding("ok", shown)
 
 
+def lost(facts: Facts) -> Iterator[Finding]:
+    """Members that left without notice stay a problem until they are back or forgotten."""
+    if "/v1/cluster" in facts.lacks:
+        yield Finding("skip", "this server has no /v1/cluster")
+    for member in facts.lost:
+        name = str(member["name"])
+        hint = f"start skulkd on {name}; if it will not come back: skulkctl nodes forget {name}"
+        yield Finding("fail", lost_text(member), hint, (name,))
+
+
 def master(facts: Facts) -> Iterator[Finding]:
     """One master, and every node follows it."""
     if "/v1/cluster" in facts.lacks:
@@ -135,9 +148,8 @@ def fresh(facts: Facts) -> Iterator[Finding]:
         if seen_s is None:
             yield Finding("warn", f"{node['name']} has never reported", _look_at(node))
         elif seen_s > STALE_S:
-            result = "fail" if seen_s > GONE_S else "warn"
             message = f"{node['name']} last reported {age_text(seen_s)} ago"
-            yield Finding(result, message, "check its network, then restart its daemon")
+            yield Finding("fail", message, "check its network, then restart its daemon")
 
 
 def memory(facts: Facts) -> Iterator[Finding]:
@@ -229,9 +241,20 @@ def warnings(facts: Facts) -> Iterator[Finding]:
     if facts.warnings is None:
         yield Finding("skip", "this server gives no diagnostics")
         return
-    for name, lines in facts.warnings.items():
-        for line in lines:
-            yield Finding("warn", f"{name}: {line}", f"skulkctl diagnose {name}")
+    for (message, remedy), names in _by_warning(facts).items():
+        hint = f"on {', '.join(names)}: {remedy}" if remedy else f"skulkctl diagnose {names[0]}"
+        yield Finding("warn", message, hint, tuple(names))
+
+
+def _by_warning(facts: Facts) -> dict[Warn, list[str]]:
+    """Each warning once, with the names of its nodes, without what is a health reason, too."""
+    told: dict[Warn, list[str]] = {}
+    for node in facts.nodes:
+        reasons = {text(reason, "message") for reason in sequence(node, "reasons")}
+        for warn in (facts.warnings or {}).get(str(node["id"]), ()):
+            if warn[0] not in reasons:
+                told.setdefault(warn, []).append(str(node["name"]))
+    return told
 
 
 def config(facts: Facts) -> Iterator[Finding]:
@@ -316,6 +339,7 @@ TABLE: Mapping[str, tuple[Check, Callable[[Facts], str]]] = {
     "ready": (ready, always("the daemon says it can serve")),
     "version": (version, always("no node to ask")),
     "cluster-size": (cluster_size, always("")),
+    "lost": (lost, always("no member is missing")),
     "master": (master, always("no master is shown")),
     "answers": (answers, always("every node answers")),
     "fresh": (fresh, always("every node has reported in the last 15s")),
@@ -338,7 +362,22 @@ TABLE: Mapping[str, tuple[Check, Callable[[Facts], str]]] = {
 }
 """Each check, and what it says when it finds nothing."""
 
+QUICK = ("version", "fresh", "memory", "instances", "warnings", "clock")
+
 _CLOCKS = "let every machine keep its time by NTP"
+
+
+def quick_warnings(facts: Facts) -> Iterator[tuple[str, Finding]]:
+    """Name and finding of every warning that needs no more facts than `status` has."""
+    unread = [node for node in facts.nodes if integer(node, "disk", "availableBytes") is None]
+    found = {
+        **{name: (TABLE[name][0], facts) for name in QUICK},
+        "disk": (disk, replace(facts, nodes=unread)),
+    }
+    for name, (check, known) in found.items():
+        for finding in check(known):
+            if finding.result == "warn":
+                yield name, finding
 
 
 def run_checks(facts: Facts) -> list[dict[str, object]]:
@@ -366,7 +405,7 @@ def _item(name: str, finding: Finding) -> dict[str, object]:
     return {
         "check": name,
         "result": finding.result,
-        "message": finding.message,
+        "message": ": ".join(filter(None, (", ".join(finding.nodes), finding.message))),
         "hint": finding.hint,
     }
 

@@ -13,7 +13,8 @@ from typing import Any, ClassVar, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+HELP_OPTIONS = ["-h", "--help"]
+SETTINGS = {"help_option_names": HELP_OPTIONS, "max_content_width": 100}
 
 
 class Verbatim:
@@ -116,6 +117,19 @@ class Group(TyperGroup):
         write_verbatim(self.epilog, formatter)
 
 
+class ListGroup(Group):
+    """A noun that lists its objects when no verb follows: `nodes` is `nodes list`."""
+
+    default: ClassVar[str] = "list"
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        if args and args[0] in HELP_OPTIONS:
+            args = args[:1]
+        elif not args or args[0].startswith("-"):
+            args = [self.default, *args]
+        return super().parse_args(ctx, args)
+
+
 class Entry(NamedTuple):
     """Where a command lives and the line that stands for it in the root help."""
 
@@ -153,10 +167,10 @@ def write_verbatim(text: str | None, formatter: Any) -> None:
         formatter.write("\n" + text.strip("\n") + "\n")
 
 
-def new_app(about: str | None = None) -> typer.Typer:
+def new_app(about: str | None = None, group: type[Group] = Group) -> typer.Typer:
     """An empty Typer app in our style; a group when it has something to say about itself."""
     app = typer.Typer(
-        cls=Group,
+        cls=group,
         add_completion=False,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,

@@ -36,6 +36,7 @@ def complete(words: Sequence[str], root: Any) -> list[Item]:
     """The candidates for the last of `words`, which may be empty."""
     *done, incomplete = list(words) or [""]
     line = read_line(done, root)
+    _enter_default(line, incomplete)
     prefix = ""
     if incomplete.startswith("--") and "=" in incomplete:
         name, _, incomplete = incomplete.partition("=")
@@ -54,6 +55,7 @@ def read_line(words: Iterable[str], root: Any) -> Line:
     """Follow the words through the command tree."""
     line = Line(root, new_context(root, "skulkctl"))
     for word in words:
+        _enter_default(line, word)
         if line.pending is not None:
             line.options[line.pending.name] = word
             line.pending = None
@@ -74,6 +76,14 @@ def read_line(words: Iterable[str], root: Any) -> Line:
         else:
             line.arguments.append(word)
     return line
+
+
+def _enter_default(line: Line, word: str) -> None:
+    """An option behind a noun that lists its objects belongs to the listing."""
+    default = getattr(line.command, "default", None)
+    if line.pending is None and default is not None and word.startswith("-"):
+        line.command = line.command.get_command(line.context, default)
+        line.context = new_context(line.command, default, line.context)
 
 
 class _Nothing:

@@ -11,7 +11,7 @@ from skulkctl.answers import Answer, is_missing_route, read_json
 from skulkctl.client import Client
 from skulkctl.errors import CliError, Unreachable
 from skulkctl.talk import Talk
-from skulkctl.views.nodes import node_ids, node_items
+from skulkctl.views.nodes import Warn, by_name, lost_items, node_ids, node_items
 from skulkctl.views.read import Document, flag, mapping, sequence, text
 
 MEMBERS_PATH = "/v1/cluster"
@@ -31,6 +31,10 @@ class Snapshot:
         roll = roll or Roll()
         return node_items(self.state, self.now, roll.master_id, roll.silent, roll.members)
 
+    def nodes_and_lost(self, roll: Roll) -> list[dict[str, object]]:
+        """With rows for members that were lost; for listings, not for choosing a node."""
+        return by_name([*self.nodes(roll), *lost_items(roll.lost)])
+
 
 @dataclass(frozen=True)
 class Roll:
@@ -43,6 +47,25 @@ class Roll:
     members: Mapping[str, Document] = field(default_factory=dict)
     """What `/v1/cluster` says of each node; empty on a stock server, which has no such endpoint."""
     session: Document | None = None
+    lost: Sequence[Document] = ()
+    """Members that left without notice; a stock server does not know any."""
+
+    def warnings(self) -> Mapping[str, Sequence[Warn]] | None:
+        """By node id: what each node warns of and what helps; None when nobody can say."""
+        told = {
+            node_id: [
+                (text(one, "message") or "", text(one, "remediation"))
+                for one in sequence(member, "warnings")
+            ]
+            for node_id, member in self.members.items()
+            if member.get("warnings") is not None
+        }
+        if told or self.diagnostics is None:
+            return told or None
+        return {
+            node_id: [(str(line), None) for line in sequence(bundle, "warnings")]
+            for node_id, bundle in self.diagnostics.items()
+        }
 
 
 def fetch_state(client: Client) -> Snapshot:
@@ -93,6 +116,7 @@ def read_members(view: object) -> Roll:
         silent,
         members=members,
         session=mapping(view, "session") or None,
+        lost=[mapping(one) for one in sequence(view, "lost")],
     )
 
 

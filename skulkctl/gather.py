@@ -27,7 +27,7 @@ from skulkctl.fetch import (
 from skulkctl.invocation import Invocation
 from skulkctl.views.instances import instance_items, waiting_items
 from skulkctl.views.nodes import node_name
-from skulkctl.views.read import Document, mapping, moment, sequence, text
+from skulkctl.views.read import Document, mapping, moment, text
 from skulkctl.views.storage import local_item, storage_items
 from skulkd import __version__
 
@@ -46,6 +46,7 @@ def gather_facts(call: Invocation, expected_nodes: int | None, min_free_bytes: i
             silent={**roll.silent, **members.silent},
             members=members.members,
             session=members.session,
+            lost=members.lost,
         )
     lacks_ready, not_ready = _readiness(client)
     lacks = {"/readyz"} if lacks_ready else set()
@@ -65,6 +66,7 @@ def gather_facts(call: Invocation, expected_nodes: int | None, min_free_bytes: i
         endpoint=client.endpoint,
         nodes=snapshot.nodes(roll),
         session=roll.session,
+        lost=roll.lost,
         instances=[
             *instance_items(snapshot.state),
             *waiting_items(fetch_placements(client, call.talk)),
@@ -72,7 +74,7 @@ def gather_facts(call: Invocation, expected_nodes: int | None, min_free_bytes: i
         silent=roll.silent,
         lacks=frozenset(lacks),
         not_ready=not_ready,
-        warnings=_warnings(snapshot.state, roll),
+        warnings=roll.warnings(),
         config_problems=_config_problems(client),
         clock_offset_s=None if clock is None else (clock - asked_at).total_seconds(),
         node_clock_offsets_s=_clock_offsets(snapshot.state, roll, snapshot.now),
@@ -152,15 +154,6 @@ def _readiness(client: Client) -> tuple[bool, str | None]:
     if is_missing_route(answer):
         return True, None
     return False, None if answer.ok else "; ".join(message_lines(answer))
-
-
-def _warnings(state: Document, roll: Roll) -> Mapping[str, Sequence[str]] | None:
-    if roll.diagnostics is None:
-        return None
-    return {
-        node_name(state, node_id): [str(line) for line in sequence(bundle, "warnings")]
-        for node_id, bundle in roll.diagnostics.items()
-    }
 
 
 def _clock_offsets(state: Document, roll: Roll, now: datetime) -> Mapping[str, float]:

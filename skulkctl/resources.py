@@ -16,7 +16,7 @@ from skulkctl.views.store import STORE
 from skulkctl.views.traces import STATS, TRACES
 
 RESOURCES: dict[str, Resource] = {
-    "nodes": NODES,
+    "nodes list": NODES,
     "instances": INSTANCES,
     "models": MODELS,
     "preview": PREVIEWS,

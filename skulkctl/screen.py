@@ -20,6 +20,7 @@ _ROLES = {
     "fail": "problem",
     "failed": "problem",
     "NO ANSWER": "problem",
+    "lost": "problem",
     "skip": "muted",
 }
 COLOUR_CHOICES = ("auto", "always", "never")

@@ -1,9 +1,10 @@
-"""Orders about instances go to the master, wherever it is; what it decides them on."""
+"""Orders about instances and lost nodes go to the master; what it decides them on."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from skulkd.api.lost_nodes import FORGET, decide_forget
 from skulkd.api.placing import (
     CREATE,
     DELETE,
@@ -23,7 +24,7 @@ from skulkd.wire.events import InstanceDeleted
 from skulkd.wire.ids import InstanceId
 
 
-def have_the_master_decide(peers: Peers, cluster: Cluster, placements: Placements) -> None:
+def have_the_master_decide(peers: Peers, cluster: Cluster, placements: Placements) -> Commands:
     """From now on an order is decided once, by the master."""
     commands = Commands(peers, cluster)
 
@@ -40,7 +41,9 @@ def have_the_master_decide(peers: Peers, cluster: Cluster, placements: Placement
 
     for kind in (PLACE, CREATE, DELETE, REPAIR):
         commands.register(kind, decision(kind))
+    commands.register(FORGET, lambda body: decide_forget(cluster.core, body))
     placements.through(commands.send)
+    return commands
 
 
 def decide_order(

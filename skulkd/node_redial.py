@@ -9,7 +9,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 from skulkd.cluster.cluster import Cluster
-from skulkd.cluster.refused import answers, why_refused
+from skulkd.cluster.refused import answers, is_own_address, why_refused
 from skulkd.peers import PeerError
 from skulkd.wire.ids import NodeId
 
@@ -24,8 +24,10 @@ async def tell_refusal(cluster: Cluster, secret_origin: str) -> bool:
     """Say once why nobody lets this node in; True when there is nothing more to say."""
     if cluster.greetings or cluster.fabric.linked():
         return True
+    own = cluster.addresses()[cluster.core.node_id]
     for peer in cluster.fabric.plan.peers:
-        if await answers(peer):
+        # One list of peers for all machines is usual, so this node may be in its own.
+        if not await is_own_address(peer, cluster.fabric.plan.listen, own) and await answers(peer):
             reason = await why_refused(peer, cluster.fabric.plan.tls, secret_origin)
             log.warning("%s does not let this node in: %s", peer, reason)
             return True

@@ -64,6 +64,7 @@ class SelfReport:
             tuple(self._voice.links()),
             self._network,
             self._voice.draining(),
+            found.wired,
         )
         self._telemetry.record(self._node_id, readings)
         self._voice.publish()

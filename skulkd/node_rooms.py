@@ -19,6 +19,7 @@ from skulkd.api.inference_metrics import InferenceCollector
 from skulkd.api.journal import Journal
 from skulkd.api.lifecycle import Lifecycle
 from skulkd.api.load_metrics import LoadCollector
+from skulkd.api.lost_nodes import LostNodes
 from skulkd.api.mending import Mending
 from skulkd.api.metrics import Metrics
 from skulkd.api.model_shelf import ModelShelf
@@ -188,7 +189,7 @@ def build_services(rooms: Rooms, lifecycle: Lifecycle) -> Services:
     placements = Placements(
         rooms.view, rooms.replica, rooms.journal, rooms.peers, tell, swarm.draining_nodes
     )
-    have_the_master_decide(rooms.peers, rooms.cluster, placements)
+    commands = have_the_master_decide(rooms.peers, rooms.cluster, placements)
     rooms.replanning.placements = placements
     services = Services(
         identity=rooms.identity,
@@ -208,6 +209,8 @@ def build_services(rooms: Rooms, lifecycle: Lifecycle) -> Services:
         reign=rooms.cluster.reign,
         swarm=swarm,
         observe=rooms.observe,
+        lost_nodes=LostNodes(rooms.cluster.core.missing_members, commands.send),
+        api_addresses=rooms.reach.own_addresses,
     )
     serve_peers(services)
     serve_storage(rooms.peers, rooms.store.caretaker)

@@ -43,7 +43,8 @@ def doctor(
     """Run the health checklist: every node there, fresh, with memory and disk to spare.
 
     Exit 0 when nothing fails, 7 when a check fails (with --strict also when one warns), 5 when
-    no daemon answers. With -q only the names of the checks that found something are printed.
+    no daemon answers. With -q only the names of the checks that make it exit 7 are printed, so
+    that cron sends no mail for a warning.
     """
     from skulkctl.checks import run_checks, without_daemon
     from skulkctl.gather import gather_facts, local_facts
@@ -53,9 +54,10 @@ def doctor(
         items = run_checks(gather_facts(call, expect_nodes, min_free_bytes))
     except Unreachable as error:
         why = "; ".join(error.why) or error.what
-        _show(call, without_daemon(why, next(iter(error.hints), None), local_facts(call)))
+        items = without_daemon(why, next(iter(error.hints), None), local_facts(call))
+        _show(call, items, strict)
         raise
-    _show(call, items)
+    _show(call, items, strict)
     _give_hints(call, items)
     counts = Counter(str(item["result"]) for item in items)
     call.talk.note(", ".join(f"{counts[word]} {word}" for word in ("ok", "warn", "fail", "skip")))
@@ -70,11 +72,12 @@ def _size(typed: str) -> int:
         raise UsageMistake(f"--min-free: {error}") from None
 
 
-def _show(call: Invocation, items: Sequence[Document]) -> None:
+def _show(call: Invocation, items: Sequence[Document], strict: bool) -> None:
     from skulkctl.checks import CHECKS
 
     if call.format == "name":
-        found = {item["check"]: item for item in items if item["result"] in FOUND}
+        problem = FOUND if strict else ("fail",)
+        found = {item["check"]: item for item in items if item["result"] in problem}
         items = list(found.values())
     call.show_rows(CHECKS, items)
 

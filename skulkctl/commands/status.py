@@ -30,12 +30,13 @@ def status(
 ) -> int:
     """Show the cluster on one screen: nodes, master, memory, disk, instances, problems.
 
-    Warnings (a disk that gets full) are listed but are not problems. Exit 8 when a node does not
-    answer. With --check the exit code is 0 when all is well, 7 when there is a problem and 5 when
-    no daemon answers.
+    Warnings (a disk that gets full) are listed but are not problems. A node that left without
+    notice is one until it is back, or until: skulkctl nodes forget NAME. Exit 8 when a node does
+    not answer. With --check the exit code is 0 when all is well, 7 when there is a problem and 5
+    when no daemon answers. The checks that need more questions are in doctor.
     """
     from skulkctl.contexts import ONE_OFF_NAME
-    from skulkctl.fetch import Roll, fetch_master, fetch_members, fetch_state
+    from skulkctl.fetch import call_roll, fetch_members, fetch_state
     from skulkctl.views.instances import instance_items
     from skulkctl.views.status import status_document, status_screen
 
@@ -43,7 +44,7 @@ def status(
     snapshot = fetch_state(client)
     roll = fetch_members(client, call.talk)
     if roll is None:
-        roll = Roll(fetch_master(client, snapshot.state, call.talk))
+        roll = call_roll(client, snapshot.state, call.talk)
     name = call.target.context.name
     document = status_document(
         None if name == ONE_OFF_NAME else name,
@@ -52,6 +53,8 @@ def status(
         snapshot.nodes(roll),
         instance_items(snapshot.state),
         roll.session,
+        roll.lost,
+        roll.warnings(),
     )
     style = call.style
     name = str(document["context"] or client.endpoint)
@@ -63,4 +66,4 @@ def status(
         call.talk.hint("skulkctl doctor")
     if check:
         return ExitCode.DONE if document["healthy"] else ExitCode.PROBLEM
-    return ExitCode.PARTIAL if roll.silent else ExitCode.DONE
+    return ExitCode.PARTIAL if roll.silent or roll.lost else ExitCode.DONE

@@ -36,7 +36,8 @@ class TopFeed(LiveFeed):
         client = Client(*self._asking)
         snapshot, members = fetch_state(client), client.get_optional(MEMBERS_PATH)
         roll = None if members is None else read_members(members)
-        self.state, self.nodes = snapshot.state, list(snapshot.nodes(roll))
+        nodes = snapshot.nodes() if roll is None else snapshot.nodes_and_lost(roll)
+        self.state, self.nodes = snapshot.state, list(nodes)
         return super().poll()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from difflib import get_close_matches
 
 from skulkctl.errors import NotFound
@@ -24,7 +24,12 @@ from skulkctl.views.read import (
 )
 
 NO_ANSWER = "NO ANSWER"
+LOST = "lost"
+DEFAULT_PORT = 52415
 SHORT_ID = 12
+
+Warn = tuple[str, str | None]
+"""What a node warns of, and what helps."""
 
 
 def skew(value: object) -> str:
@@ -63,7 +68,7 @@ NODES = Resource(
         Column(
             "health",
             "health",
-            "ok, warn, error, or NO ANSWER when the node is silent.",
+            "ok, warn, error, NO ANSWER when the node is silent, or lost when it left unannounced.",
             status=True,
         ),
         Column("drain", "draining", "yes while it takes no new work.", text=drain_word),
@@ -78,7 +83,9 @@ NODES = Resource(
             spare=3,
         ),
         Column("accelerator", "accelerator.name", "What computes.", spare=8),
-        Column("address", "address", "First address other machines can reach.", spare=4),
+        Column(
+            "address", "address", "Where its API answers; the port unless it is 52415.", spare=4
+        ),
         Column(
             "seen",
             "seenSecondsAgo",
@@ -140,7 +147,39 @@ def node_items(
     for item in items:
         if item["name"] == item["id"]:
             item["name"] = text(members, str(item["id"]), "name") or item["id"]
+    return by_name(items)
+
+
+def by_name(items: Sequence[dict[str, object]]) -> list[dict[str, object]]:
     return sorted(items, key=lambda item: (str(item["name"]).casefold(), str(item["id"])))
+
+
+def lost_items(lost: Sequence[Document]) -> list[dict[str, object]]:
+    """Rows for members that left without notice, as `/v1/cluster` lists them."""
+    empty = _item({}, "", datetime.min.replace(tzinfo=UTC), None, {}) | _as_member({})
+    return [
+        {
+            **empty,
+            "name": text(one, "name"),
+            "id": text(one, "nodeId") or text(one, "name"),
+            "health": LOST,
+            "error": f"lost since {_second(one)}: it left without notice",
+            "lastSeen": text(one, "since"),
+            "seenSecondsAgo": number(one, "sinceSeconds"),
+        }
+        for one in lost
+    ]
+
+
+def lost_text(lost: Document) -> str:
+    """`lost for 5m, since 2026-03-04T12:00:00Z: it left without notice`."""
+    ago = age_text(number(lost, "sinceSeconds") or 0.0)
+    return f"lost for {ago}, since {_second(lost)}: it left without notice"
+
+
+def _second(lost: Document) -> str:
+    """Since when, to the second."""
+    return f"{(text(lost, 'since') or '?')[:19]}Z"
 
 
 def _item(
@@ -188,7 +227,22 @@ def _as_member(member: Document) -> dict[str, object]:
         "clockSkewSeconds": number(member, "clockSkewSeconds"),
         "roundTripMs": number(member, "roundTripMs"),
         "session": text(member, "session"),
+        **_api_address(sequence(member, "apiAddresses")),
     }
+
+
+def _api_address(told: Sequence[object]) -> dict[str, object]:
+    """Where the node says its API listens; nothing when it does not say."""
+    found = [
+        (text(one, "host") or "", integer(one, "port"))
+        for one in told
+        if text(one, "host") is not None
+    ]
+    if not found:
+        return {}
+    host, port = min(found, key=lambda one: (_is_local(one[0]), ":" in one[0]))
+    shown = f"[{host}]" if ":" in host else host
+    return {"address": host if port in (None, DEFAULT_PORT) else f"{shown}:{port}"}
 
 
 def _seconds_since(last_seen: datetime | None, now: datetime) -> float | None:
@@ -242,12 +296,12 @@ def _addresses(state: object, node_id: str) -> list[str]:
 
 def _address(state: object, node_id: str) -> str | None:
     """The first address that is neither loopback nor link-local, IPv4 first."""
-    usable = [
-        address
-        for address in _addresses(state, node_id)
-        if not address.startswith(("127.", "169.254.", "fe80:")) and address != "::1"
-    ]
+    usable = [address for address in _addresses(state, node_id) if not _is_local(address)]
     return min(usable, key=lambda address: ":" in address, default=None)
+
+
+def _is_local(address: str) -> bool:
+    return address.startswith(("127.", "169.254.", "fe80:")) or address == "::1"
 
 
 def find_node(items: Sequence[Document], typed: str, note: Note | None = None) -> Document:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from skulkctl.checks import Facts, Finding, quick_warnings
+from skulkctl.checks import lost as lost_members
 from skulkctl.layout import pairs
 from skulkctl.screen import paint, printable
 from skulkctl.tables import EMPTY, Column, Resource, plain, render
 from skulkctl.units import age_text, size_text
 from skulkctl.views.instances import INSTANCES
+from skulkctl.views.nodes import NO_ANSWER, Warn
 from skulkctl.views.read import Document, either, flag, integer, mapping, number, sequence, text
 
 LEVELS = {"download_failed": "error", "disk_full": "error", "disk_low": "warn"}
@@ -37,14 +40,19 @@ def status_document(
     nodes: Sequence[Document],
     instances: Sequence[Document],
     session: Document | None = None,
+    lost: Sequence[Document] = (),
+    warnings: Mapping[str, Sequence[Warn]] | None = None,
 ) -> dict[str, object]:
-    """What `skulkctl status -o json` prints. `session` is the master's reign, where known."""
+    """What `skulkctl status -o json` prints. `session` is the master's, where it is known."""
+    facts = Facts(endpoint, nodes, instances, session=session, lost=lost, warnings=warnings)
     found = [
+        *_lost(facts),
         *_silence(nodes),
         *_other_sessions(nodes, session),
         *_node_reasons(nodes),
         *_instance_reasons(instances),
         *_draining(nodes),
+        *_checked(facts),
     ]
     if not nodes:
         message = "the daemon answers, but knows no node, not even itself"
@@ -59,6 +67,7 @@ def status_document(
             {key: node[key] for key in ("name", "id", "role", "health", "version", "draining")}
             for node in nodes
         ],
+        "lost": [dict(one) for one in lost],
         "master": masters[0]["name"] if masters else None,
         "session": session,
         "versions": sorted({str(node["version"]) for node in nodes if node["version"]}),
@@ -69,6 +78,20 @@ def status_document(
         "problems": problems,
         "warnings": [entry for entry in found if not _is_problem(entry)],
     }
+
+
+def _lost(facts: Facts) -> list[Document]:
+    return [_from_check("lost", found) for found in lost_members(facts) if found.result == "fail"]
+
+
+def _checked(facts: Facts) -> list[Document]:
+    """The warnings of `doctor`, as far as the facts at hand go."""
+    return [_from_check(name, found) for name, found in quick_warnings(facts)]
+
+
+def _from_check(name: str, found: Finding) -> Document:
+    level = "error" if found.result == "fail" else "warn"
+    return _problem(level, ", ".join(found.nodes) or EMPTY, name, found.message, found.hint)
 
 
 def _silence(nodes: Sequence[Document]) -> list[Document]:
@@ -117,7 +140,7 @@ def _node_reasons(nodes: Sequence[Document]) -> list[Document]:
 
 def _unexplained(node: Document) -> Sequence[object]:
     """A node that is not well and does not say why is still a problem."""
-    if node["health"] in (None, "ok"):
+    if node["health"] in (None, "ok", NO_ANSWER):
         return ()
     return ({"code": "unexplained", "message": f"health is {node['health']}, no reason given"},)
 
@@ -230,7 +253,9 @@ def _session_line(session: Document) -> list[tuple[str, str]]:
 
 def _nodes_line(document: Document) -> str:
     names = [printable(text(node, "name") or EMPTY) for node in sequence(document, "nodes")]
-    return f"{len(names)}  {', '.join(names)}".rstrip()
+    lost = [printable(text(node, "name") or EMPTY) for node in sequence(document, "lost")]
+    missing = f"; lost: {', '.join(lost)}" if lost else ""
+    return f"{len(names)}  {', '.join(names)}".rstrip() + missing
 
 
 def _free_of(total: Document, document: Document) -> str:

@@ -7,6 +7,7 @@ in the list with the reason. Clocks are compared by the round trip of that quest
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -14,13 +15,24 @@ from datetime import UTC, datetime
 from aiohttp import web
 from pydantic import ValidationError
 
+from skulkd.api.errors import ok
+from skulkd.api.node_warnings import node_warnings
 from skulkd.api.routes import RouteTable
 from skulkd.api.services import Services, services
 from skulkd.api.streams import send
+from skulkd.cluster.messages import LostMember
 from skulkd.cluster.reign import Reign
 from skulkd.peers import Peer, PeerError
 from skulkd.wire.base import format_offset
-from skulkd.wire.cluster import ClusterMember, ClusterSession, ClusterView, Hello
+from skulkd.wire.cluster import (
+    ClusterMember,
+    ClusterSession,
+    ClusterView,
+    ForgetAnswer,
+    ForgetRequest,
+    Hello,
+    LostNode,
+)
 from skulkd.wire.ids import NodeId
 from skulkd.wire.state import State
 
@@ -29,6 +41,7 @@ METHOD = "node.hello"
 DEADLINE_S = 3.0
 NOT_HERE = "not in the cluster any more"
 _STARTED = time.monotonic()
+log = logging.getLogger(__name__)
 
 
 @routes.get(
@@ -39,6 +52,19 @@ _STARTED = time.monotonic()
 async def get_cluster(request: web.Request) -> web.StreamResponse:
     body = await view_cluster(services(request))
     return await send(request, body.model_dump_json().encode())
+
+
+@routes.post(
+    "/v1/cluster/forget",
+    summary="Stop listing a node that was lost and will not come back",
+    body=ForgetRequest,
+    answer=ForgetAnswer,
+    errors=(404, 409, 503),
+)
+async def post_forget(request: web.Request, body: ForgetRequest) -> web.Response:
+    forgotten = await services(request).lost_nodes.forget(body.name)
+    log.info("lost node %s was forgotten, asked for by %s", forgotten.name, request.remote)
+    return ok(forgotten.model_dump_json().encode())
 
 
 def serve_hello(node: Services) -> None:
@@ -66,6 +92,8 @@ async def view_cluster(node: Services) -> ClusterView:
             round_trip_ms=0.0,
             clock_skew_seconds=0.0,
             clock_skew_error_seconds=0.0,
+            api_addresses=list(node.api_addresses()),
+            warnings=node_warnings(node),
         ),
         *await asyncio.gather(*(_greet(node, peer, reign) for peer in node.peers.others())),
     ]
@@ -79,6 +107,7 @@ async def view_cluster(node: Services) -> ClusterView:
         session=_session(reign),
         namespace=node.settings.started.config.cluster.namespace,
         nodes=[_with_readings(node, state, member) for member in heard],
+        lost=[_lost(one, datetime.now(UTC)) for one in node.lost_nodes.missing()],
     )
 
 
@@ -91,6 +120,17 @@ def _hello(node: Services) -> Hello:
         uptime_seconds=time.monotonic() - _STARTED,
         master_node_id=reign.master_node_id,
         session=reign.session,
+        api_addresses=list(node.api_addresses()),
+        warnings=node_warnings(node),
+    )
+
+
+def _lost(member: LostMember, now: datetime) -> LostNode:
+    return LostNode(
+        name=member.name,
+        node_id=member.node_id,
+        since=member.since,
+        since_seconds=round(max(0.0, (now - member.since).total_seconds()), 3),
     )
 
 
@@ -125,6 +165,8 @@ def _timed(hello: Hello, sent: float, back: float) -> Mapping[str, object]:
         "version": hello.version,
         "session": hello.session,
         "uptime_seconds": hello.uptime_seconds,
+        "api_addresses": hello.api_addresses,
+        "warnings": hello.warnings,
         "round_trip_ms": round(trip * 1000, 3),
         "clock_skew_seconds": round(hello.now - (sent + trip / 2), 6),
         "clock_skew_error_seconds": round(trip / 2, 6),

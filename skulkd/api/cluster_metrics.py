@@ -21,6 +21,18 @@ class ClusterCollector(Collector):
         core, traffic = self._cluster.core, self._cluster.fabric.traffic
         members = len(core.roster.living())
         yield GaugeMetricFamily("skulk_cluster_members", "Nodes seen, this one included", members)
+        missing = core.missing_members()
+        yield GaugeMetricFamily(
+            "skulk_cluster_members_lost", "Members that left without notice", len(missing)
+        )
+        since = GaugeMetricFamily(
+            "skulk_cluster_member_lost_timestamp_seconds",
+            "When this member was lost, in seconds since 1970",
+            labels=["node"],
+        )
+        for member in missing:
+            since.add_metric([member.name], member.since.timestamp())
+        yield since
         yield GaugeMetricFamily(
             "skulk_cluster_master", "1 while this node leads", int(core.role == "leading")
         )

@@ -141,7 +141,8 @@ async def diagnose(node: Services) -> NodeDiagnostics:
     alive = any(record.process_alive for record in supervisors)
     leaked = leaked_wired_warning(memory.wired, runner_alive=alive)
     gathered = readings.warnings if readings is not None else ()
-    everything = {*warnings, *memory.warnings, *process_warnings, *gathered, *worker.warnings()}
+    everything = {*warnings, *memory.warnings, *process_warnings, *gathered}
+    everything |= {str(warning) for warning in worker.warnings()}
     if leaked is not None:
         everything.add(leaked)
     identity = readings.identity if readings is not None else None

@@ -124,6 +124,7 @@ class Reach:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._peers = peers
+        self.own_addresses = own
         self._try = attempt
         self._clock = clock
         self._known: dict[NodeId, _Known] = {}

@@ -5,13 +5,15 @@ Handlers get it with `services(request)`; nothing here does any work.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from aiohttp import web
 
 from skulkd.api.auth import Policy
 from skulkd.api.inference import Inference
 from skulkd.api.lifecycle import Lifecycle
+from skulkd.api.lost_nodes import LostNodes
 from skulkd.api.metrics import Metrics
 from skulkd.api.observing import Observing
 from skulkd.api.placing import Placements
@@ -27,6 +29,7 @@ from skulkd.observe.event_log import EventLog
 from skulkd.peers import Peers
 from skulkd.store.room import StoreRoom
 from skulkd.wire.ids import NodeId
+from skulkd.wire.links import ApiAddress
 
 
 @dataclass(slots=True)
@@ -71,6 +74,9 @@ class Services:
     reign: GetReign
     observe: Observing
     swarm: SwarmRoom
+    lost_nodes: LostNodes = field(default_factory=LostNodes)
+    api_addresses: Callable[[], Sequence[ApiAddress]] = tuple
+    """Where this node's API can be reached."""
 
 
 SERVICES: web.AppKey[Services] = web.AppKey("services", Services)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from skulkd.runner.protocol import GenerationOptions
+from skulkd.wire.cluster import NodeWarning
 from skulkd.wire.diagnostics import RunnerSupervisorDiagnostics, TaskCancelStatus
 from skulkd.wire.ids import InstanceId, TaskId
 from skulkd.wire.tasks import TextGeneration
@@ -24,4 +25,4 @@ class Worker(Protocol):
 
     def runner_pids(self) -> frozenset[int]: ...
 
-    def warnings(self) -> list[str]: ...
+    def warnings(self) -> list[NodeWarning]: ...

@@ -21,7 +21,7 @@ from skulkd.cluster.frames import BadFrame, Head, decode, encode
 from skulkd.cluster.greeting import PROTOCOL, Greeting, read_greeting, same_place, why_not
 from skulkd.cluster.messages import Beat, Bye, Entry, Message
 from skulkd.cluster.private import without_words
-from skulkd.cluster.reign import Reign
+from skulkd.cluster.reign import Reign, session_age_s
 from skulkd.cluster.ruling import Rules
 from skulkd.cluster.saving import Saving
 from skulkd.cluster.says import (
@@ -102,7 +102,9 @@ class Cluster:
         self._flush_due = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._advanced = asyncio.Event()
+        self._session = self.core.session
         self._session_since = time.monotonic()
+        """When this node learned of the session; used when its master does not say its age."""
         self._saving = Saving(file, lambda: self.core.ledger) if file is not None else None
         # The command line may have made this node part of nothing but itself.
         self.core.start(time.monotonic(), alone=not (plan.peers or plan.multicast))
@@ -119,7 +121,9 @@ class Cluster:
         session = self.core.session
         if session is None:
             return Reign(None, None, self._session_since)
-        return Reign(session.master, f"{session.master}/{session.clock}", self._session_since)
+        age_s = session_age_s(self.core)
+        since = self._session_since if age_s is None else self.core.now - age_s
+        return Reign(session.master, f"{session.master}/{session.clock}", since)
 
     def master(self) -> NodeId | None:
         session = self.core.session
@@ -184,6 +188,7 @@ class Cluster:
     async def leave(self) -> None:
         """Say good-bye, write what must outlive the process, close."""
         self.fabric.publish("beat", encode(kind_of(Bye()), dump(Bye())))
+        self.core.membership.leave()
         if self._saving is not None:
             await self._saving.finish()
         await self.peers.stop()
@@ -199,7 +204,7 @@ class Cluster:
             self._greet(node)
 
     def vanished(self, node: NodeId) -> None:
-        self._lose(node, "was lost")
+        self._lose(node)
 
     def received(self, node: NodeId, plane: str, body: bytes) -> None:
         try:
@@ -220,7 +225,7 @@ class Cluster:
         elif is_message(kind):
             message = load(kind, rest)
             if isinstance(message, Bye):
-                self._lose(node, "left")
+                self._lose(node, stopped=True)
             else:
                 self.core.receive(time.monotonic(), node, message)
         elif node in self.greetings:
@@ -285,9 +290,9 @@ class Cluster:
         others = {node: greeting.addresses for node, greeting in self.greetings.items()}
         return {self._me.node_id: tuple(self._me.addresses()), **others}
 
-    def _lose(self, node: NodeId, why: str) -> None:
+    def _lose(self, node: NodeId, *, stopped: bool = False) -> None:
         greeting = self.greetings.pop(node, None)
-        if greeting is not None and why != "left":
+        if greeting is not None and not stopped:
             # Whoever was lost there before it was an earlier start of the same daemon.
             self.gone = {
                 one: where
@@ -297,7 +302,7 @@ class Cluster:
             self.gone[node] = greeting.addresses
         self._alive.pop(node, None)
         self._refused.discard(node)
-        self.core.lost(time.monotonic(), node, why)
+        self.core.lost(time.monotonic(), node, stopped=stopped)
         self.peers.lost(node)
         self.fabric.forget(node)
         self._telemetry.forget(node)
@@ -331,12 +336,11 @@ class Cluster:
             return  # Whoever is told of a change may append; the loop below goes on with that.
         self._carrying = True
         try:
-            session = self.core.session
             while actions := self.core.out.take():
                 for action in actions:
                     self._do(action)
-            if self.core.session != session:
-                self._session_since = time.monotonic()
+            if self.core.session != self._session:
+                self._session, self._session_since = self.core.session, time.monotonic()
         finally:
             self._carrying = False
 

@@ -10,6 +10,8 @@ loop has lost its followers, whatever its sockets say.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Literal
 
 from skulkd.cluster.following import Following
@@ -23,6 +25,7 @@ from skulkd.cluster.messages import (
     Entries,
     Join,
     Known,
+    LostMember,
     Message,
     Named,
     Record,
@@ -59,12 +62,17 @@ class Core:
         rules: Rules,
         timing: Timing | None = None,
         record: Record | None = None,
+        wall_clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self.node_id = node_id
+        self.wall_clock = wall_clock
+        """For people: since when a node is lost. Nothing is decided by it."""
         self.out = Outbox()
         self.roster = Roster(node_id, name)
         self.ledger = Ledger()
         self.ledger.names[node_id] = name
+        self.membership = self.ledger.membership
+        self.membership.own_name = name
         self.role: Role = "seeking"
         self.session: Session | None = None
         self.synced = False
@@ -95,18 +103,27 @@ class Core:
     def joined(self, now: float, node: NodeId, name: str) -> None:
         """A node said who it is; again when its name has changed."""
         self._step(now)
+        known = self.roster.get(node)
+        self.membership.joined(name, known.name if known is not None else None)
         if self.roster.add(node, name, now):
             self.out.put(Send(node, self._beat()))
         self.ledger.names[node] = name
         if self.ruling is not None:
             self.ruling.name(node)
 
-    def lost(self, now: float, node: NodeId, why: str) -> None:
+    def lost(self, now: float, node: NodeId, *, stopped: bool = False) -> None:
+        """A node is gone; `stopped` when it had said that it stops, which may be heard late."""
         self._step(now)
+        if stopped and (name := self.ledger.names.get(node)) is not None:
+            self.membership.stopped(name)
+            if self.ruling is not None:
+                self.ruling.node_stopped(name)
         member = self.roster.remove(node)
         if member is None:
             return
-        self.out.put(Said("info", f"{member.name} ({node}) {why}"))
+        if not stopped:
+            self.membership.vanished(node, member.name, self.wall_clock())
+        self.out.put(Said("info", f"{member.name} ({node}) {'left' if stopped else 'was lost'}"))
         self.out.put(Lost(node))
         if self.ruling is not None:
             self.ruling.node_lost(node)
@@ -124,7 +141,7 @@ class Core:
             case Beat():
                 self._on_beat(member, message)
             case Bye():
-                self.lost(now, sender, "left")
+                self.lost(now, sender, stopped=True)
             case Entries() | Snapshot() | Waiting() | Known():
                 self._following.receive(sender, message)
             case Named():
@@ -350,7 +367,12 @@ class Core:
             return Beat(self.session, False, self.standing)
         age = self.now - self.ruling.since
         count = len(self.roster.members) + 1
-        return Beat(self.session, True, self.standing, age, self.ledger.ancestors, count)
+        led_s = self.now - self.ruling.began
+        return Beat(self.session, True, self.standing, age, self.ledger.ancestors, count, led_s)
+
+    def missing_members(self) -> list[LostMember]:
+        """Who left without notice and is not back."""
+        return self.membership.missing(self.roster.living().values())
 
     def _beat_pause_s(self) -> float:
         return self.timing.beat_s * (0.5 if self.role == "seeking" else 1.0)
@@ -366,6 +388,8 @@ class Core:
 
     def _take_name(self, name: str) -> None:
         if name != self.roster.name:
+            self.membership.joined(name, self.roster.name)
+            self.membership.own_name = name
             self.roster.name = name
             self.ledger.names[self.node_id] = name
             self.out.put(Renamed(name))

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from skulkd.cluster.codec import Unreadable, dump, load_as
 from skulkd.cluster.ledger import DELETIONS
-from skulkd.cluster.messages import Deletion, Placement, Record
+from skulkd.cluster.messages import Deletion, LostMember, Placement, Record
 from skulkd.settings.files import make_private_dir, write_atomic
 from skulkd.wire.ids import InstanceId
 
@@ -42,6 +42,8 @@ class Change:
     gone: tuple[InstanceId, ...] = ()
     deleted: tuple[Deletion, ...] = ()
     tracing: bool = False
+    members: tuple[str, ...] = ()
+    lost: tuple[LostMember, ...] = ()
 
 
 class RecordFile:
@@ -164,6 +166,8 @@ def difference(before: Record, after: Record) -> Change:
         tuple(key for key in old if key not in new),
         tuple(one for one in after.deletions if one not in known),
         after.tracing,
+        after.members,
+        after.lost,
     )
 
 
@@ -179,6 +183,8 @@ def applied(record: Record, change: Change) -> Record:
         placements=tuple(placements.values()),
         deletions=(*record.deletions, *change.deleted)[-DELETIONS:],
         tracing=change.tracing,
+        members=change.members,
+        lost=change.lost,
     )
 
 

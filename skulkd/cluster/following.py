@@ -61,6 +61,7 @@ class Following:
                     self._on_snapshot(message)
                 case Waiting() if self._core.synced:
                     self._core.ledger.take_waiting(message.placements, message.head)
+                    self._core.ledger.membership.replace_names(message.members)
 
     def append(self, event: Event) -> None:
         """Keep it until it is in the journal; the oldest is dropped when there are too many."""

@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Collection, Iterable
 
+from skulkd.cluster.membership import Membership
 from skulkd.cluster.messages import (
     Ancestor,
     Cede,
     Deletion,
     Entry,
+    LostMember,
     Placement,
     Record,
     Session,
@@ -43,6 +45,7 @@ class Ledger:
         self._waiting_as_of = -1
         self.names: dict[NodeId, str] = {}
         """Of every node that is or was here, as far as a placement may need it."""
+        self.membership = Membership()
         self.answers: OrderedDict[str, tuple[int, str]] = OrderedDict()
         self.deletions: OrderedDict[EventId, InstanceId] = OrderedDict()
         """What somebody asked to delete, so that nobody who did not hear of it brings it back."""
@@ -68,6 +71,7 @@ class Ledger:
         before = self.state
         self.state = apply(before, entry.event, entry.index)
         self._fold_waiting(before, entry)
+        self.membership.apply(entry.event)
         self._tail.append(entry)
         self._recent[entry.event.event_id] = None
         if len(self._recent) > RECENT:
@@ -118,6 +122,7 @@ class Ledger:
         self._recent = OrderedDict.fromkeys(snapshot.recent)
         self.answers = OrderedDict(snapshot.answers)
         self.deletions = OrderedDict((one.event_id, one.instance_id) for one in snapshot.deletions)
+        self.membership.replace_lost(snapshot.lost)
 
     def snapshot(self, session: Session) -> Snapshot:
         return Snapshot(
@@ -128,13 +133,15 @@ class Ledger:
             dict(self.answers),
             self.ancestors,
             self._deleted(),
+            self._lost(),
         )
 
     def cede(self, session: Session, living: Iterable[NodeId]) -> Cede:
         """What is handed over to another master."""
         waiting = tuple(self.waiting.values())
         names = dict(self.names)
-        return Cede(session, self.state, waiting, names, tuple(living), self._deleted())
+        living = tuple(living)
+        return Cede(session, self.state, waiting, names, living, self._deleted(), self._lost())
 
     def stands(self, instance_id: InstanceId) -> bool:
         """Whether it is placed, or waits for a place."""
@@ -155,7 +162,10 @@ class Ledger:
         clock, index = self.standing
         everything = (*placed, *self.waiting.values())
         tracing = self.state.tracing_enabled
-        return Record(self.lineage, clock, index, everything, tracing, self._deleted())
+        members = self.membership.others()
+        return Record(
+            self.lineage, clock, index, everything, tracing, self._deleted(), members, self._lost()
+        )
 
     def placement(self, instance: Instance) -> Placement:
         nodes = instance.shard_assignments.node_to_runner
@@ -163,6 +173,9 @@ class Ledger:
 
     def _deleted(self) -> tuple[Deletion, ...]:
         return tuple(Deletion(*one) for one in self.deletions.items())
+
+    def _lost(self) -> tuple[LostMember, ...]:
+        return tuple(self.membership.lost.values())
 
     def _remember(self, deleted: InstanceDeleted) -> None:
         """Only what was asked for: what the policy deletes on a loss may live on elsewhere."""

@@ -7,6 +7,7 @@ an earlier reign can do no harm in a later one.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from skulkd.wire.events import Event
 from skulkd.wire.ids import EventId, InstanceId, NodeId
@@ -57,6 +58,15 @@ class Deletion:
 
 
 @dataclass(frozen=True, slots=True)
+class LostMember:
+    """A node that left without notice, and the id of its last start where that is known."""
+
+    name: str
+    node_id: NodeId | None
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class Record:
     """What a node keeps on disk: placements and settings of the cluster it was part of."""
 
@@ -67,6 +77,9 @@ class Record:
     placements: tuple[Placement, ...] = ()
     tracing: bool = False
     deletions: tuple[Deletion, ...] = ()
+    members: tuple[str, ...] = ()
+    """Names of the other nodes that were here, unless this node stopped in order."""
+    lost: tuple[LostMember, ...] = ()
 
     @property
     def standing(self) -> tuple[int, int]:
@@ -85,6 +98,8 @@ class Beat:
     ancestors: tuple[Ancestor, ...] = ()
     members: int = 0
     """How many nodes it sees, itself included; whoever sees fewer is missing a link."""
+    session_s: float | None = None
+    """How long the sender has led this session. `reign_s` includes a session it continues."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +139,7 @@ class Snapshot:
     answers: dict[str, tuple[int, str]] = field(default_factory=dict)
     ancestors: tuple[Ancestor, ...] = ()
     deletions: tuple[Deletion, ...] = ()
+    lost: tuple[LostMember, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +149,8 @@ class Waiting:
     session: Session
     head: int
     placements: tuple[Placement, ...]
+    members: tuple[str, ...] = ()
+    """Names of the nodes that the master counts as members."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +187,7 @@ class Cede:
     living: tuple[NodeId, ...] = ()
     """Who is on its side; they may reach the other master a moment later than this."""
     deletions: tuple[Deletion, ...] = ()
+    lost: tuple[LostMember, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,8 @@ from skulkd.wire.events import (
     InstanceMoveRefused,
     NodeDownloadProgress,
     NodeGatheredInfo,
+    NodeLossCleared,
+    NodeLost,
     NodeTimedOut,
     RunnerStatusUpdated,
     TaskAcknowledged,
@@ -100,6 +102,8 @@ def _changes(state: State, event: Event) -> Changes:  # noqa: PLR0911, PLR0912 -
         case (
             TestEvent()
             | InstanceMoved()
+            | NodeLost()
+            | NodeLossCleared()
             | TaskAcknowledged()
             | ChunkGenerated()
             | InputChunkReceived()

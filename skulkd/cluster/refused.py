@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import ssl
+from collections.abc import Collection
 from dataclasses import dataclass
+from socket import SOCK_STREAM
 
 from skulkd.cluster.fabric import TlsFiles
 from skulkd.wire.config import parse_listen
@@ -32,6 +35,36 @@ async def answers(address: str) -> bool:
         writer.close()
         return True
     return False
+
+
+async def is_own_address(peer: str, listen: str, addresses: Collection[str]) -> bool:
+    """Whether `peer`, a host name perhaps, is where this node's fabric listens.
+
+    `addresses` are those that others use; a wildcard listens on loopback, too.
+    """
+    host, port = parse_listen(peer)
+    if port != parse_listen(listen)[1]:
+        return False
+    own = {ipaddress.ip_address(_host(one)) for one in (listen, *addresses) if _is_ip(_host(one))}
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=SOCK_STREAM)
+    except OSError:
+        return False
+    here = {ipaddress.ip_address(str(info[4][0]).partition("%")[0]) for info in found}
+    wildcard = any(ip.is_unspecified for ip in own)
+    return bool(here & own) or (wildcard and any(ip.is_loopback for ip in here))
+
+
+def _host(address: str) -> str:
+    return parse_listen(address)[0]
+
+
+def _is_ip(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def check_files(tls: TlsFiles) -> None:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Literal, Protocol
 
 from skulkd.cluster.ledger import Ledger
+from skulkd.cluster.member_tracking import MemberTracking
 from skulkd.cluster.merging import (
     adopt,
     describe,
@@ -38,7 +40,11 @@ from skulkd.cluster.restoring import Restoring
 from skulkd.cluster.roster import Roster
 from skulkd.cluster.says import Applied, Broadcast, Lost, Outbox, Said, Send
 from skulkd.cluster.timing import Timing
-from skulkd.wire.events import Event, InstanceDeleted, NodeTimedOut
+from skulkd.wire.events import (
+    Event,
+    InstanceDeleted,
+    NodeTimedOut,
+)
 from skulkd.wire.ids import NodeId
 from skulkd.wire.instances import Instance
 
@@ -80,6 +86,7 @@ class Holder(Protocol):
     out: Outbox
     roster: Roster
     ledger: Ledger
+    wall_clock: Callable[[], datetime]
 
     @property
     def timing(self) -> Timing: ...
@@ -89,7 +96,8 @@ class Ruling:
     """From the moment this node leads until it does no longer."""
 
     def __init__(self, core: Holder, session: Session, rules: Rules) -> None:
-        self.since = self._began = core.now
+        self.since = self.began = core.now
+        """`since` is earlier than `began` when this session continues another's in its name."""
         self.session = session
         self._core = core
         self._rules = rules
@@ -101,6 +109,7 @@ class Ruling:
         self._ceding: NodeId | None = None
         self._ceding_at = 0.0
         self._met_at: dict[NodeId, float] = {}
+        self._members = MemberTracking(core, rules, self.append)
 
     def begin(self, record: Record | None) -> None:
         ledger = self._core.ledger
@@ -110,6 +119,7 @@ class Ruling:
         ledger.begin(self.session)
         if record is not None:
             self._bury(record.deletions, record.placements)
+            self._members.restore(record)
         self.append(self._restoring.settings(ledger))
         for node in self._core.roster.members:
             self.name(node)
@@ -173,6 +183,9 @@ class Ruling:
             self._bury(join.record.deletions, join.record.placements)
             if self._restoring.take(ledger, join.record, self._core.now):
                 self.append(self._restoring.settings(ledger))
+                # A record of this very session holds nothing that this master does not know.
+                if join.record.clock < self.session.clock:
+                    self._members.restore(join.record)
         if join.legacy is not None:
             self._take_over(join.legacy)
         self.name(sender)
@@ -217,6 +230,9 @@ class Ruling:
             if self._rules.on_node_loss == "delete":
                 self.append([InstanceDeleted(instance_id=instance.instance_id)])
 
+    def node_stopped(self, name: str) -> None:
+        self._members.stopped(name)
+
     def node_back(self, node: NodeId) -> None:
         """A node that had been silent gives signs of life again."""
         self._core.out.put(Said("info", f"{self._name(node)} is back"))
@@ -225,14 +241,14 @@ class Ruling:
         core = self._core
         for member in list(core.roster.members.values()):
             # Followers tell only their master, so this one has not heard them before it led.
-            quiet_s = core.now - max(member.heard_at, self._began)
+            quiet_s = core.now - max(member.heard_at, self.began)
             if not member.silent and quiet_s > core.timing.silent_s:
                 member.silent = True
                 text = f"{member.name} ({member.node_id}) gives no sign of life"
                 core.out.put(Said("warning", text))
                 core.out.put(Lost(member.node_id))
                 self.node_lost(member.node_id)
-        if not self._swept and core.now - self._began >= self._rules.settle_s:
+        if not self._swept and core.now - self.began >= self._rules.settle_s:
             self._swept = True
             self._sweep()
         if self._sweep_at is not None and core.now >= self._sweep_at:
@@ -240,6 +256,8 @@ class Ruling:
             self._sweep()
         if self._ceding is not None and core.now >= self._ceding_at:
             self._send_cede()
+        if self._members.track():
+            self._waiting_at = core.now  # So that followers hear of it now.
         if self._swept:
             self._settle()
 
@@ -264,7 +282,9 @@ class Ruling:
 
     def _waiting(self) -> Waiting:
         head = self._core.ledger.head
-        return Waiting(self.session, head, tuple(self._core.ledger.waiting.values()))
+        waiting, members = self._core.ledger.waiting, self._core.ledger.membership
+        names = tuple(sorted(members.names))
+        return Waiting(self.session, head, tuple(waiting.values()), names)
 
     def _name(self, node: NodeId) -> str:
         return self._core.ledger.names.get(node, str(node))
@@ -353,6 +373,7 @@ class Ruling:
         for node, name in cede.names.items():
             core.ledger.names.setdefault(node, name)
         living = {*core.roster.living(), *cede.living}
+        self._members.merge(cede)
         self._sweep_at = core.now + self._rules.join_s
         standing = [Placement(one, {}) for one in cede.state.instances.values()]
         self._bury(cede.deletions, (*standing, *cede.waiting))

@@ -37,6 +37,8 @@ class Saving:
             ledger.session,
             tuple(ledger.waiting),
             newest,
+            ledger.membership.others(),
+            tuple(ledger.membership.lost.items()),
         )
         if self._seen != seen and self._due is None:
             self._seen, self._due = seen, now + SAVE_DELAY_S

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from skulkd.cluster.codec import Unreadable, dump, load_as
+from skulkd.wire.base import Memory
 from skulkd.wire.ids import NodeId
 from skulkd.wire.links import MeasuredLink
 from skulkd.wire.machine import (
@@ -34,6 +35,7 @@ class Readings:
     network: NodeNetworkInfo | None = None
     draining: bool = False
     """It takes no new placements and, where it can be avoided, no new requests."""
+    wired: Memory | None = None
 
 
 def dump_readings(readings: Readings) -> bytes:

@@ -2,17 +2,36 @@
 
 from pydantic import Field
 
-from skulkd.wire.base import CamelModel
+from skulkd.wire.base import CamelModel, UtcTime
 from skulkd.wire.health import NodeHealth
 from skulkd.wire.ids import NodeId
-from skulkd.wire.links import MeasuredLink
+from skulkd.wire.links import ApiAddress, MeasuredLink
 
 
 class ClusterSession(CamelModel):
-    """One master's reign."""
+    """One master's time in the lead."""
 
     id: str
-    age_seconds: float = Field(description="Since this node learned of it.")
+    age_seconds: float = Field(description="How long this master has led.")
+
+
+class NodeWarning(CamelModel):
+    """Something that does not stop a node from working, and what helps."""
+
+    message: str
+    remediation: str | None = None
+
+    def __str__(self) -> str:
+        return "; ".join(filter(None, (self.message, self.remediation)))
+
+
+class LostNode(CamelModel):
+    """A member that left without notice and is not back."""
+
+    name: str
+    node_id: NodeId | None = Field(default=None, description="Of its last start, where known.")
+    since: UtcTime
+    since_seconds: float = Field(description="How long ago that was.")
 
 
 class ClusterMember(CamelModel):
@@ -45,6 +64,12 @@ class ClusterMember(CamelModel):
     links: list[MeasuredLink] = Field(
         default_factory=list, description="Ways to other nodes that this one measured."
     )
+    api_addresses: list[ApiAddress] = Field(
+        default_factory=list, description="Where its API can be reached; none when it did not say."
+    )
+    warnings: list[NodeWarning] | None = Field(
+        default=None, description="What the node warns of; null when it did not say."
+    )
 
 
 class ClusterView(CamelModel):
@@ -56,6 +81,22 @@ class ClusterView(CamelModel):
     nodes: list[ClusterMember] = Field(
         default_factory=list, description="The answering node first."
     )
+    lost: list[LostNode] = Field(
+        default_factory=list,
+        description="Members that left without notice, until they are back or forgotten.",
+    )
+
+
+class ForgetRequest(CamelModel):
+    name: str = Field(min_length=1, max_length=256, description="Name of a lost node.")
+
+
+class ForgetAnswer(CamelModel):
+    """The node that is listed no longer."""
+
+    name: str
+    node_id: NodeId | None = None
+    since: UtcTime
 
 
 class Hello(CamelModel):
@@ -67,3 +108,5 @@ class Hello(CamelModel):
     uptime_seconds: float
     master_node_id: NodeId | None = None
     session: str | None = None
+    api_addresses: list[ApiAddress] = Field(default_factory=list)
+    warnings: list[NodeWarning] | None = None

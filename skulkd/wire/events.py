@@ -1,6 +1,6 @@
 """The event log. `GET /events` writes it in snake_case: `model_dump_json(by_alias=False)`."""
 
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field
 
@@ -105,6 +105,21 @@ class NodeTimedOut(BaseEvent):
     node_id: NodeId
 
 
+class NodeLost(BaseEvent):
+    """A member left without notice. Its name is what lasts; its id was of that start only."""
+
+    name: str
+    node_id: NodeId | None = None
+    since: UtcTime
+
+
+class NodeLossCleared(BaseEvent):
+    """A lost member is back, was stopped after all, or an operator gave it up."""
+
+    name: str
+    cause: Literal["returned", "stopped", "forgotten"]
+
+
 class NodeGatheredInfo(BaseEvent):
     node_id: NodeId
     when: UtcTime
@@ -158,7 +173,7 @@ class CustomModelCardDeleted(BaseEvent):
     model_id: ModelId
 
 
-OWN_EVENTS = (InstanceMoved, InstanceMoveRefused)
+OWN_EVENTS = (InstanceMoved, InstanceMoveRefused, NodeLost, NodeLossCleared)
 """Kinds that the reference does not know; its `/events` leaves them out."""
 
 Event = Annotated[
@@ -174,6 +189,8 @@ Event = Annotated[
     | InstanceMoveRefused
     | RunnerStatusUpdated
     | NodeTimedOut
+    | NodeLost
+    | NodeLossCleared
     | NodeGatheredInfo
     | NodeDownloadProgress
     | ChunkGenerated

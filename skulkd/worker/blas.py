@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from skulkd.wire.cluster import NodeWarning
+
 _NAME = "libopenblas.so.0"
 WELL_KNOWN = tuple(
     Path(folder) / _NAME
@@ -35,14 +37,15 @@ class BlasChoice:
         return f"{self.library or 'none preloaded'} ({self.why})"
 
     @property
-    def warning(self) -> str | None:
+    def warning(self) -> NodeWarning | None:
         """What the operator should do, if anything."""
         if not self.missing:
             return None
-        return (
-            f"runners have no fast BLAS: {self.why}. Prompts are read many times slower than "
-            "this machine could; install OpenBLAS (Debian, Ubuntu: apt-get install "
-            "libopenblas0-pthread) or correct runtime.blas, then restart skulkd"
+        return NodeWarning(
+            message=f"runners have no fast BLAS: {self.why}. Prompts are read many times slower"
+            " than this machine could",
+            remediation="install OpenBLAS (Debian, Ubuntu: apt-get install libopenblas0-pthread)"
+            " or correct runtime.blas, then restart skulkd",
         )
 
     def environ(self, current: Mapping[str, str]) -> dict[str, str]:

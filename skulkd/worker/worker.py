@@ -17,6 +17,7 @@ from uuid import uuid4
 from skulkd.peers import Peers
 from skulkd.runner.protocol import GenerationOptions
 from skulkd.wire.cards import ModelCard
+from skulkd.wire.cluster import NodeWarning
 from skulkd.wire.diagnostics import RunnerSupervisorDiagnostics, TaskCancelStatus
 from skulkd.wire.events import Event, RunnerStatusUpdated
 from skulkd.wire.ids import InstanceId, NodeId, RunnerId, TaskId
@@ -214,7 +215,7 @@ class Worker:
         records = [slot.record for slot in self._slots.values()]
         return frozenset(record.pid for record in records if record.alive and record.pid)
 
-    def warnings(self) -> list[str]:
+    def warnings(self) -> list[NodeWarning]:
         """What an operator should know about how runners are started here."""
         blas = self._launcher.blas
         return [blas.warning] if blas is not None and blas.warning else []

@@ -11,6 +11,7 @@ import pytest
 from skulkctl.checks import TABLE, Facts, run_checks, without_daemon
 from skulkctl.views.instances import waiting_items
 from skulkctl.views.nodes import node_items
+from skulkctl.views.status import status_document
 from tests.cli.stock import KITE2, recorded
 from tests.timeline.situations import d1
 
@@ -28,7 +29,7 @@ def facts(**changes: Any) -> Facts:
         endpoint="http://kite1:52415",
         nodes=[{**a_node(), "role": "master", "session": "s/1"}],
         session={"id": "s/1", "ageSeconds": 60.0},
-        warnings={"kite1": []},
+        warnings={"id-kite1": []},
         config_problems=[],
         clock_offset_s=0.2,
         secret_modes={"/home/me/cluster.secret": 0o600},
@@ -68,9 +69,9 @@ def test_disk_is_measured_against_the_floor_the_low_mark_and_the_wish(
 
 
 @pytest.mark.parametrize(
-    ("seen_s", "result"), [(1, "ok"), (15, "ok"), (15.1, "warn"), (30.1, "fail"), (None, "warn")]
+    ("seen_s", "result"), [(1, "ok"), (15, "ok"), (15.1, "fail"), (30.1, "fail"), (None, "warn")]
 )
-def test_a_node_that_has_not_reported_is_stale_then_gone(seen_s: Any, result: str) -> None:
+def test_a_node_that_has_not_reported_lately_fails(seen_s: Any, result: str) -> None:
     assert results(facts(nodes=[a_node(seen_s=seen_s)]), "fresh") == [result]
 
 
@@ -140,9 +141,58 @@ def test_an_instance_that_is_not_ready_is_told(status: str, result: str) -> None
 
 
 def test_node_warnings_and_config_problems_are_one_row_each() -> None:
-    given = facts(warnings={"kite1": ["a", "b"]}, config_problems=["tracing: unknown key"])
+    told = {"id-kite1": [("a", None), ("b", None)]}
+    given = facts(warnings=told, config_problems=["tracing: unknown key"])
     assert results(given, "warnings") == ["warn", "warn"]
     assert results(given, "config") == ["fail"]
+
+
+def test_the_same_warning_of_several_nodes_is_one_row_with_what_helps() -> None:
+    slow = ("no fast BLAS", "install OpenBLAS")
+    full = ("the event log is full", None)
+    nodes = [a_node("kite1"), a_node("kite2"), a_node("kite3")]
+    nodes[2]["reasons"] = [{"code": "event_log", "message": full[0]}]
+    told = {"id-kite1": [slow], "id-kite2": [("odd", None), slow], "id-kite3": [slow, full]}
+    rows = [
+        (item["message"], item["hint"])
+        for item in run_checks(facts(nodes=nodes, warnings=told))
+        if item["check"] == "warnings"
+    ]
+    assert rows == [
+        ("kite1, kite2, kite3: no fast BLAS", "on kite1, kite2, kite3: install OpenBLAS"),
+        ("kite2: odd", "skulkctl diagnose kite2"),
+    ]
+
+
+def test_a_lost_member_fails_with_since_when_and_both_ways_out() -> None:
+    lost = {"name": "kite3", "since": "2026-03-04T12:00:00.5Z", "sinceSeconds": 305.0}
+    given = facts(lost=[lost])
+    assert results(given, "lost") == ["fail"]
+    assert message(given, "lost") == (
+        "kite3: lost for 5m5s, since 2026-03-04T12:00:00Z: it left without notice"
+    )
+    [hint] = [item["hint"] for item in run_checks(given) if item["check"] == "lost"]
+    assert hint == "start skulkd on kite3; if it will not come back: skulkctl nodes forget kite3"
+
+
+def test_status_has_every_warning_of_doctor_that_its_facts_allow() -> None:
+    nodes = [
+        a_node("kite1", free_gib=5),
+        {**a_node("kite2"), "version": "1.2.0", "draining": True, "clockSkewSeconds": 9.0},
+        {**a_node("kite3"), "memory": None, "disk": None, "seenSecondsAgo": None},
+    ]
+    nodes[0]["health"] = "warn"
+    nodes[0]["reasons"] = [{"code": "disk_low", "message": "5 GiB"}]
+    instances = [{"modelId": "m", "status": "starting", "ready": "0/1", "runners": []}]
+    told = {"id-kite1": [("slow", "faster")], "id-kite2": [("slow", "faster")]}
+    given = facts(nodes=nodes, instances=instances, warnings=told)
+    document: Any = status_document(None, "", {}, nodes, instances, None, (), told)
+    warned = sorted(str(item["check"]) for item in run_checks(given) if item["result"] == "warn")
+    renamed = {"disk_low": "disk", "draining": "rotation"}
+    codes = [str(entry["code"]) for entry in document["warnings"]]
+    assert sorted(renamed.get(code, code) for code in codes) == warned
+    assert len(warned) == 9
+    assert document["healthy"] is True
 
 
 def test_clocks_apart_are_a_warning_with_direction() -> None:

@@ -211,3 +211,94 @@ def test_watch_tells_every_change_until_it_is_interrupted(stock: StockNode) -> N
         assert (left["type"], left["object"]["name"]) == ("left", "kite3")
         child.send_signal(signal.SIGINT)
         assert child.wait(60) == 130
+
+
+LOST = {
+    **members(member(KITE1, "kite1"), member(KITE2, "kite2"), member(KITE3, "kite3")),
+    "lost": [
+        {
+            "name": "kite4",
+            "nodeId": "node-4",
+            "since": "2026-03-04T12:00:00.123Z",
+            "sinceSeconds": 305.2,
+        }
+    ],
+}
+
+
+def test_a_lost_node_is_listed_everywhere(cli: Cli, stock: StockNode) -> None:
+    stock.on("GET", "/v1/cluster", LOST)
+    listed = cli("nodes", "--columns", "name,role,health,seen")
+    assert listed.code == 8
+    assert listed.out.splitlines()[-1].split() == ["kite4", "-", "lost", "5m5s"]
+    assert listed.err == (
+        "warning: kite4: lost since 2026-03-04T12:00:00Z: it left without notice\n"
+    )
+    shown = cli("status")
+    assert shown.code == 8
+    assert "nodes     3  kite1, kite2, kite3; lost: kite4\n" in shown.out
+    assert cli("status", "--check").code == 7
+    document = json.loads(cli("status", "-o", "json").out)
+    [problem] = document["problems"]
+    assert (problem["code"], problem["where"]) == ("lost", "kite4")
+    assert [one["name"] for one in document["nodes"]] == ["kite1", "kite2", "kite3"]
+    assert [one["name"] for one in document["lost"]] == ["kite4"]
+    assert "lost" in cli("doctor", "-q").out.split()
+    stock.on("GET", "/v1/diagnostics/cluster/timeline", {"runners": []})
+    top = json.loads(cli("top", "-o", "json").out)
+    assert {one["name"]: one["health"] for one in top["nodes"]}["kite4"] == "lost"
+
+
+def test_a_lost_node_cannot_be_chosen(cli: Cli, stock: StockNode) -> None:
+    stock.on("GET", "/v1/cluster", LOST)
+    assert cli("drain", "kite4").code == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["kite4"], 9, "error: not confirmed: forget kite4\n"),
+        (["kite4", "--dry-run"], 0, "note: would forget kite4: lost for 5m5s"),
+        (["kite1", "--yes"], 4, "error: kite1 is in the cluster, so it cannot be forgotten\n"),
+        (["kite", "--yes"], 3, "error: no lost node named kite\n  lost nodes: kite4\n"),
+    ],
+)
+def test_what_is_not_forgotten_is_not_asked_for(
+    cli: Cli, stock: StockNode, arguments: list[str], code: int, says: str
+) -> None:
+    stock.on("GET", "/v1/cluster", LOST)
+    result = cli("nodes", "forget", *arguments)
+    assert (result.code, result.out) == (code, "")
+    assert result.err.startswith(says)
+    assert all(one.method == "GET" for one in stock.seen)
+
+
+def test_a_lost_node_is_forgotten_by_its_whole_name(cli: Cli, stock: StockNode) -> None:
+    stock.on("GET", "/v1/cluster", LOST)
+    stock.on("POST", "/v1/cluster/forget", {"name": "kite4", "since": "2026-03-04T12:00:00Z"})
+    assert cli("nodes", "forget", "kite4", "--yes") == (0, "forgot kite4\n", "")
+    assert json.loads(stock.seen[-1].body) == {"name": "kite4"}
+
+
+def test_a_stock_server_has_no_lost_nodes(cli: Cli, stock: StockNode) -> None:
+    result = cli("nodes", "forget", "kite4", "--yes")
+    assert result.code == 3
+    assert "has no /v1/cluster" in result.err
+
+
+@pytest.mark.parametrize(
+    ("addresses", "shown"),
+    [
+        ([("127.0.0.1", 27311)], "127.0.0.1:27311"),
+        ([("127.0.0.1", 52415), ("10.0.0.7", 52415)], "10.0.0.7"),
+        ([("::1", 9000)], "[::1]:9000"),
+        ([], "192.168.1.5"),
+    ],
+)
+def test_the_address_is_where_the_api_answers(
+    cli: Cli, stock: StockNode, addresses: list[tuple[str, int]], shown: str
+) -> None:
+    told = [{"host": host, "port": port} for host, port in addresses]
+    stock.on("GET", "/v1/cluster", members(member(KITE1, "kite1", apiAddresses=told)))
+    rows = json.loads(cli("nodes", "-o", "json").out)["items"]
+    assert {row["name"]: row["address"] for row in rows}["kite1"] == shown

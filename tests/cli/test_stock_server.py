@@ -13,8 +13,8 @@ from tests.cli.stock import KITE1, KITE2, KITE3, STORAGE, Reply, StockNode, reco
 
 def test_status_shows_the_cluster_on_one_screen(cli: Cli, stock: StockNode) -> None:
     assert cli("status") == (
-        0,
-        "cluster   ok  0 problems, 1 warning\n"
+        8,
+        "cluster   error  1 problem, 6 warnings\n"
         "context   -\n"
         f"endpoint  {stock.url}\n"
         "nodes     3  kite1, kite2, kite3\n"
@@ -29,13 +29,24 @@ def test_status_shows_the_cluster_on_one_screen(cli: Cli, stock: StockNode) -> N
         "7f3c2a10-0b52-4a6e-9a61-1f0c6f1b2d01  mlx-community/Llama-3.2-1B-Instruct-4bit  "
         "1/2    starting  kite1,kite2\n"
         "\n"
-        "LEVEL  WHERE  PROBLEM   MESSAGE\n"
-        "warn   kite2  disk_low  8.0 GiB free of 228.0 GiB\n",
-        "",
+        "LEVEL  WHERE  PROBLEM    MESSAGE\n"
+        "error  kite3  no_answer  no answer: ReadTimeout: timed out\n"
+        "warn   kite2  disk_low   8.0 GiB free of 228.0 GiB\n"
+        "warn   -      version    no version known of kite3\n"
+        "warn   -      memory     no memory reading of kite3; nothing can be placed there\n"
+        "warn   -      instances  "
+        "mlx-community/Llama-3.2-1B-Instruct-4bit is starting, 1/2 ready\n"
+        "warn   kite2  warnings   wired memory is 3.0 GiB with no live runner\n"
+        "warn   -      disk       no disk reading of kite3\n",
+        "hint: skulkctl doctor\n",
     )
 
 
 def test_status_check_tells_a_problem_by_its_exit_code(cli: Cli, stock: StockNode) -> None:
+    assert (cli("status").code, cli("status", "--check").code) == (8, 7), "kite3 is silent"
+    cluster = recorded("diagnostics_cluster")
+    cluster["nodes"][2]["ok"] = True
+    stock.on("GET", "/v1/diagnostics/cluster", cluster)
     assert cli("status", "--check").code == 0
     state = recorded("state")
     state["runners"]["run-a"] = {"RunnerFailed": {"errorMessage": "no memory"}}
@@ -149,6 +160,7 @@ def test_doctor_lists_every_check_and_exits_7(cli: Cli, stock: StockNode) -> Non
         ("warn", "version"),
         ("ok", "version"),
         ("ok", "cluster-size"),
+        ("skip", "lost"),
         ("skip", "master"),
         ("fail", "answers"),
         ("ok", "fresh"),
@@ -184,8 +196,17 @@ def test_doctor_with_warnings_only_is_well_unless_strict(cli: Cli, stock: StockN
 
 def test_doctor_quiet_names_what_was_found(cli: Cli, stock: StockNode) -> None:
     result = cli("doctor", "-q")
-    assert result.out == "version\nanswers\nmemory\ndisk\ninstances\nwarnings\n"
-    assert result.err == ""
+    assert (result.code, result.out, result.err) == (7, "answers\n", "")
+    strict = cli("doctor", "-q", "--strict")
+    assert strict.out == "version\nanswers\nmemory\ndisk\ninstances\nwarnings\n"
+
+
+def test_doctor_quiet_says_nothing_when_there_are_only_warnings(cli: Cli, stock: StockNode) -> None:
+    """Cron sends a mail for every output."""
+    cluster = recorded("diagnostics_cluster")
+    cluster["nodes"][2]["ok"] = True
+    stock.on("GET", "/v1/diagnostics/cluster", cluster)
+    assert cli("doctor", "-q") == (0, "", "")
 
 
 def test_doctor_finds_a_broken_config_and_a_secret_for_all_to_read(

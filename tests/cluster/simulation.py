@@ -209,7 +209,7 @@ class Simulation:
 
     def _tell_lost(self, node: NodeId, other: NodeId) -> None:
         if node in self.nodes and not self.nodes[node].frozen:
-            self.nodes[node].core.lost(self.now, other, "was lost")
+            self.nodes[node].core.lost(self.now, other)
             self._carry_out(self.nodes[node])
         elif node in self.nodes:
             # A frozen node hears of it when it runs again.

@@ -9,7 +9,13 @@ from pathlib import Path
 import pytest
 
 from skulkd.cluster.fabric import TlsFiles
-from skulkd.cluster.refused import BadCertificate, answers, check_files, why_refused
+from skulkd.cluster.refused import (
+    BadCertificate,
+    answers,
+    check_files,
+    is_own_address,
+    why_refused,
+)
 from tests.cluster.certificates import make_certificates, tls_files
 from tests.cluster.fabrics import fabrics, free_port
 
@@ -67,3 +73,21 @@ def test_a_file_that_cannot_be_used_is_named_with_its_key(tmp_path: Path) -> Non
     for message, files in bad.items():
         with pytest.raises(BadCertificate, match=message):
             check_files(files)
+
+
+@pytest.mark.parametrize(
+    ("peer", "listen", "addresses", "own"),
+    [
+        ("127.0.0.1:52416", "127.0.0.1:52416", ["127.0.0.1:52416"], True),
+        ("localhost:52416", "127.0.0.1:52416", ["127.0.0.1:52416"], True),
+        ("127.0.0.1:52417", "127.0.0.1:52416", ["127.0.0.1:52416"], False),
+        ("192.168.1.5:52416", "0.0.0.0:52416", ["192.168.1.5:52416"], True),
+        ("127.0.0.1:52416", "0.0.0.0:52416", ["192.168.1.5:52416"], True),
+        ("192.168.1.6:52416", "0.0.0.0:52416", ["192.168.1.5:52416"], False),
+        ("127.0.0.1:52416", "192.168.1.5:52416", ["192.168.1.5:52416"], False),
+    ],
+)
+async def test_a_node_knows_its_own_address_in_a_list_of_peers(
+    peer: str, listen: str, addresses: list[str], own: bool
+) -> None:
+    assert await is_own_address(peer, listen, addresses) is own

@@ -19,6 +19,7 @@ from skulkd.api.services import Services
 from skulkd.peers import Peers
 from skulkd.runner.protocol import GenerationOptions, Output, OutputItem
 from skulkd.wire.chat import CompletionTokensDetails, PromptTokensDetails, Usage
+from skulkd.wire.cluster import NodeWarning
 from skulkd.wire.diagnostics import RunnerSupervisorDiagnostics, TaskCancelStatus
 from skulkd.wire.events import InstanceCreated, RunnerStatusUpdated
 from skulkd.wire.ids import NodeId, RunnerId, TaskId
@@ -92,7 +93,7 @@ class ScriptedWorker:
     def diagnostics(self) -> list[RunnerSupervisorDiagnostics]:
         return []
 
-    def warnings(self) -> list[str]:
+    def warnings(self) -> list[NodeWarning]:
         return []
 
     def runner_pids(self) -> frozenset[int]:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from skulkd.runner.protocol import GenerationOptions
+from skulkd.wire.cluster import NodeWarning
 from skulkd.wire.diagnostics import (
     RunnerDiagnosticContext,
     RunnerFlightRecorderEntry,
@@ -96,5 +97,5 @@ class RecordingWorker:
     def runner_pids(self) -> frozenset[int]:
         return frozenset(one.pid for one in self.records if one.pid is not None)
 
-    def warnings(self) -> list[str]:
+    def warnings(self) -> list[NodeWarning]:
         return []

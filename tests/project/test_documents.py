@@ -43,7 +43,9 @@ def test_every_command_in_the_documents_is_one_that_skulkctl_accepts(command: st
     words = shlex.split(command)[1:]
     node: Any = build()
     while hasattr(node, "get_command"):
-        name = words.pop(0)
+        default = getattr(node, "default", None)
+        listing = default is not None and (not words or words[0].startswith("-"))
+        name = default if listing else words.pop(0)
         node = node.get_command(new_context(node, "skulkctl"), name)
         assert node is not None, f"{name} is not a command"
     known = {option for parameter in node.params for option in parameter.opts}

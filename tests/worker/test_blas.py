@@ -55,8 +55,8 @@ def test_without_a_fast_library_the_operator_is_told_what_to_do(
 ) -> None:
     assert (choice.library, choice.missing) == (None, True)
     assert choice.warning is not None
-    assert why in choice.warning
-    assert "libopenblas0" in choice.warning
+    assert why in choice.warning.message
+    assert "libopenblas0" in str(choice.warning.remediation)
 
 
 def test_a_system_with_a_fast_library_has_nothing_to_warn_of() -> None:

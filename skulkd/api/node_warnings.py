@@ -1,0 +1,23 @@
+"""What this node warns of, from what is in memory: asked for whenever somebody lists the nodes."""
+
+from __future__ import annotations
+
+from skulkd.api.services import Services
+from skulkd.machine.warnings import leaked_wired_warning
+from skulkd.observe.placement_view import view_placements
+from skulkd.wire.cluster import NodeWarning
+
+
+def node_warnings(node: Services) -> list[NodeWarning]:
+    """Warnings about placements, readings and the runners' libraries. Reads nothing anew."""
+    worker, own = node.inference.worker, node.identity.node_id
+    supervisors = worker.diagnostics()
+    master = node.reign().master_node_id
+    _, texts = view_placements(node.state.current(), supervisors, own, master)
+    readings = node.telemetry.of(own)
+    found = set(texts)
+    if readings is not None:
+        alive = any(record.process_alive for record in supervisors)
+        leaked = leaked_wired_warning(readings.wired, runner_alive=alive)
+        found |= {*readings.warnings, *([leaked] if leaked else [])}
+    return [*(NodeWarning(message=text) for text in sorted(found)), *worker.warnings()]

@@ -1,0 +1,98 @@
+"""The members of the cluster by name, and those that left without notice. Pure.
+
+Names, because node ids are new at every start. `lost` changes by journal events only, so every
+node holds the same list; `unconfirmed` is what this node has noticed and no master has journaled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from datetime import datetime
+
+from skulkd.cluster.messages import LostMember
+from skulkd.wire.events import Event, NodeLossCleared, NodeLost
+from skulkd.wire.ids import NodeId
+
+LOST_LIMIT = 256
+"""Of more losses than this the oldest are dropped."""
+
+
+class Membership:
+    """What one node knows of the members, itself included."""
+
+    def __init__(self) -> None:
+        self.own_name = ""
+        self.names: set[str] = set()
+        """Members that are here, or that are expected and not yet given up."""
+        self.lost: dict[str, LostMember] = {}
+        self.unconfirmed: dict[str, LostMember] = {}
+        self._leaving = False
+
+    def joined(self, name: str, earlier_name: str | None = None) -> None:
+        """A node is here; `earlier_name` when it was known by another name."""
+        if earlier_name is not None and earlier_name != name:
+            self.names.discard(earlier_name)
+        self.names.add(name)
+        self.unconfirmed.pop(name, None)
+
+    def others(self) -> tuple[str, ...]:
+        """Names of the other members. This node's own may be another one after a restart."""
+        return () if self._leaving else tuple(sorted(self.names - {self.own_name}))
+
+    def stopped(self, name: str) -> None:
+        """A node said that it stops."""
+        self.names.discard(name)
+        self.unconfirmed.pop(name, None)
+
+    def leave(self) -> None:
+        """This node stops: from now on it reports nothing of the others, also on disk."""
+        self._leaving = True
+
+    def vanished(self, node: NodeId, name: str, now: datetime) -> None:
+        """A node is gone and had not said that it stops."""
+        if name in self.names and name not in self.lost:
+            self.unconfirmed[name] = LostMember(name, node, now)
+
+    def apply(self, event: Event) -> None:
+        if isinstance(event, NodeLost):
+            self.names.discard(event.name)
+            self.unconfirmed.pop(event.name, None)
+            self.lost[event.name] = LostMember(event.name, event.node_id, event.since)
+            while len(self.lost) > LOST_LIMIT:
+                del self.lost[next(iter(self.lost))]
+        elif isinstance(event, NodeLossCleared):
+            self.lost.pop(event.name, None)
+
+    def replace_lost(self, members: Iterable[LostMember]) -> None:
+        """Take over the list of another node's state."""
+        self.lost = {one.name: one for one in members}
+
+    def replace_names(self, names: Collection[str]) -> None:
+        """The master's list of members."""
+        if names:
+            self.names = set(names)
+            self.unconfirmed = {k: v for k, v in self.unconfirmed.items() if k in self.names}
+
+    def changes(self, here: Collection[str], now: datetime, *, patient: bool) -> list[Event]:
+        """What a master journals when the nodes with these names are here.
+
+        `patient`: members that are expected still have time to come; only those that this node
+        saw vanish are lost.
+        """
+        if self._leaving:
+            return []
+        self.names.update(here)
+        events: list[Event] = [
+            NodeLossCleared(name=name, cause="returned") for name in self.lost if name in here
+        ]
+        for name in sorted(self.names.difference(here)):
+            seen = self.unconfirmed.get(name)
+            if seen is not None or not patient:
+                seen = seen or LostMember(name, None, now)
+                events.append(NodeLost(name=name, node_id=seen.node_id, since=seen.since))
+        return events
+
+    def missing(self, here: Collection[str]) -> list[LostMember]:
+        """Who is lost, by name, as far as this node knows."""
+        known = {**self.unconfirmed, **self.lost}
+        return [known[name] for name in sorted(known) if name not in here]
