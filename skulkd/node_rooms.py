@@ -34,6 +34,7 @@ from skulkd.api.storage import serve_storage
 from skulkd.api.storage_metrics import StorageCollector
 from skulkd.api.swarm_jobs import ClusterExecutor
 from skulkd.api.swarm_room import Base, SwarmRoom
+from skulkd.api.tracing_switch import TracingSwitch
 from skulkd.cluster.cluster import Cluster
 from skulkd.cluster.replica import Replica
 from skulkd.cluster.state_view import StateView
@@ -188,7 +189,8 @@ def build_services(rooms: Rooms, lifecycle: Lifecycle) -> Services:
     placements = Placements(
         rooms.view, rooms.replica, rooms.journal, rooms.peers, tell, swarm.draining_nodes
     )
-    have_the_master_decide(rooms.peers, rooms.cluster, placements)
+    tracing = TracingSwitch(rooms.replica, rooms.journal)
+    have_the_master_decide(rooms.peers, rooms.cluster, placements, tracing)
     rooms.replanning.placements = placements
     services = Services(
         identity=rooms.identity,
@@ -203,6 +205,7 @@ def build_services(rooms: Rooms, lifecycle: Lifecycle) -> Services:
         metrics=metrics,
         inference=inference,
         placements=placements,
+        tracing=tracing,
         peers=rooms.peers,
         store=rooms.store,
         reign=rooms.cluster.reign,

@@ -1,4 +1,4 @@
-"""What must be decided once: asked for on any node, decided by the master, answered.
+"""What must be decided once: asked for on any node, decided and written by the master, answered.
 
 A command carries an id and may be asked again, also of the next master: what was decided is in
 the journal with its answer, so it is never decided twice.
@@ -9,34 +9,25 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Protocol
 from uuid import uuid4
 
+from skulkd.cluster.commits import NOT_MASTER, Committed, Decision
+from skulkd.cluster.commits import Decide as DecideOn
+from skulkd.cluster.ledger import Ledger
 from skulkd.peers import PeerError, PeerRefused, Peers
-from skulkd.wire.events import Event
 from skulkd.wire.ids import NodeId
 
 METHOD = "cluster.command"
-NOT_MASTER = "not_master"
 NO_MASTER = "no_master"
 ASK_S = 5.0
 """One attempt; a master that is lost meanwhile ends it sooner."""
 LOOK_S = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """What becomes of a command."""
-
-    events: Sequence[Event]
-    answer: bytes = b"{}"
-    """JSON."""
-
-
-Decide = Callable[[bytes], Decision]
-"""What the master makes of the body of a command, on its own state; at once, without waiting.
+Decide = Callable[[bytes, Ledger], Decision]
+"""What the master makes of the body of a command, on this ledger; at once, without waiting.
 
 Raises `PeerRefused` to refuse; kind, message and data reach whoever sent the command.
 """
@@ -53,8 +44,12 @@ class Reigning(Protocol):
         """Index and answer of a command that is in the journal."""
         ...
 
-    def decide(self, events: Sequence[Event], command: str, answer: str) -> int:
-        """Only on the master: order these events; the index of the last."""
+    async def commit(self, command: str, decide: DecideOn) -> Committed:
+        """Only on the master: decide, write, apply. Raises PeerRefused."""
+        ...
+
+    async def confirm(self, command: str, index: int, answer: bytes) -> Committed:
+        """Only on the master: wait until a command that is in the journal is on disk, too."""
         ...
 
     async def wait_for(self, index: int, deadline_s: float) -> None:
@@ -115,10 +110,8 @@ class Commands:
         asked = json.loads(head)
         command, kind = str(asked["id"]), str(asked["kind"])
         if (known := self._cluster.decided(command)) is not None:
-            return b"%d\n%s" % (known[0], known[1].encode())
+            return b"%d\n%s" % await self._cluster.confirm(command, known[0], known[1].encode())
         decide = self._decisions.get(kind)
         if decide is None:
             raise PeerRefused(me, "unknown_command", f"this version knows no command {kind}")
-        decision = decide(body)
-        index = self._cluster.decide(decision.events, command, decision.answer.decode())
-        return b"%d\n%s" % (index, decision.answer)
+        return b"%d\n%s" % await self._cluster.commit(command, lambda on: decide(body, on))

@@ -79,7 +79,11 @@ class StateView:
 
     def current(self) -> State:
         """The merged state at this moment."""
-        return merge(self._replica.state, self._telemetry.all(), self._now())
+        return self.over(self._replica.state)
+
+    def over(self, state: State) -> State:
+        """This state, merged with the readings of this moment."""
+        return merge(state, self._telemetry.all(), self._now())
 
     def as_bytes(self) -> bytes:
         """The merged state as JSON, at most a second old and never behind a change."""
