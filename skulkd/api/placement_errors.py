@@ -6,14 +6,20 @@ from collections.abc import Sequence
 from typing import Any
 
 from skulkd.api.errors import ApiError
-from skulkd.cluster.commands import NO_MASTER
+from skulkd.cluster.commands import CLUSTER_DOWN, NO_MASTER
 from skulkd.cluster.commits import STORAGE_FAILED, STORAGE_FULL, storage_kind
 from skulkd.placement.nearest import Alternative
 from skulkd.placement.refusals import Refusal
 
 RETRY_AFTER_S = 5
-_STATUS = {"UnknownInstance": 404, "Taken": 409, STORAGE_FULL: 507, STORAGE_FAILED: 503}
-NOT_ABOUT_THE_PLAN = frozenset({STORAGE_FULL, STORAGE_FAILED, NO_MASTER})
+_STATUS = {
+    "UnknownInstance": 404,
+    "Taken": 409,
+    STORAGE_FULL: 507,
+    STORAGE_FAILED: 503,
+    CLUSTER_DOWN: 503,
+}
+NOT_ABOUT_THE_PLAN = frozenset({STORAGE_FULL, STORAGE_FAILED, CLUSTER_DOWN, NO_MASTER})
 """Refusals that no other plan would avoid."""
 _NOTHING_NEAR = {
     "DoesNotFit": "see what is placed and how large models are: skulkctl instances; skulkctl models"

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from skulkd.cluster.codec import Unreadable, dump, is_message, kind_of, load
-from skulkd.cluster.commits import Commits, Committed, Decide
+from skulkd.cluster.commits import Commits
 from skulkd.cluster.core import Core
 from skulkd.cluster.disk import RecordFile
 from skulkd.cluster.fabric import Fabric, FabricPlan
@@ -101,13 +101,15 @@ class Cluster:
         """Addresses of nodes that were lost and did not say good-bye."""
         self._carrying = False
         self._flush_due = False
+        self.down = ""
+        """Why this part does not run at the moment; commands are refused then."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._advanced = asyncio.Event()
         self._session_since = time.monotonic()
         self._saving = (
             Saving(file, lambda: self.core.ledger, self._on_saved) if file is not None else None
         )
-        self._commits = Commits(self.core, self._saving, self._after)
+        self.commits = Commits(self.core, self._saving, self._after)
         # The command line may have made this node part of nothing but itself.
         self.core.start(time.monotonic(), alone=not (plan.peers or plan.multicast))
         self._carry_out()
@@ -131,12 +133,6 @@ class Cluster:
 
     def decided(self, command: str) -> tuple[int, str] | None:
         return self.core.ledger.answers.get(command)
-
-    async def commit(self, command: str, decide: Decide) -> Committed:
-        return await self._commits.commit(command, decide)
-
-    async def confirm(self, command: str, index: int, answer: bytes) -> Committed:
-        return await self._commits.confirm(command, index, answer)
 
     @property
     def disk_problem(self) -> str:
@@ -240,7 +236,7 @@ class Cluster:
             if isinstance(message, Bye):
                 self._lose(node, "left")
             elif isinstance(message, Stored):
-                self._commits.stored(node, message)
+                self.commits.stored(node, message)
             else:
                 self.core.receive(time.monotonic(), node, message)
         elif node in self.greetings:
@@ -318,7 +314,7 @@ class Cluster:
         self._alive.pop(node, None)
         self._refused.discard(node)
         self.core.lost(time.monotonic(), node, why)
-        self._commits.lost(node)
+        self.commits.lost(node)
         self.peers.lost(node)
         self.fabric.forget(node)
         self._telemetry.forget(node)

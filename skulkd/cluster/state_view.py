@@ -52,6 +52,7 @@ def merge(state: State, readings: Mapping[NodeId, Readings], now: datetime) -> S
                     disks.get(node),
                     silence_seconds(seen, now),
                     known[node].warnings if node in known else (),
+                    known[node].problems if node in known else (),
                 )
                 for node, seen in last_seen.items()
             },

@@ -192,7 +192,7 @@ async def test_placements_and_deletions_are_on_disk_soon_after_they_changed(
             a.cluster.append(InstanceCreated(instance=an_instance(name, (a.node_id,))))
         await until(lambda: (one := a.file.load()) and len(one.placements) == 2, "both on disk")
         deleted = InstanceDeleted(instance_id=InstanceId("i1"))
-        await a.cluster.commit("c1", lambda _: Decision([deleted]))
+        await a.cluster.commits.commit("c1", lambda _: Decision([deleted]))
         assert (one := a.file.load()) is not None
         assert one.deletions, "a command is on disk when it is answered"
         a.cluster.append(TracingStateChanged(enabled=True))

@@ -185,12 +185,12 @@ async def test_a_follower_that_does_not_confirm_is_waited_for_once(
         with monkeypatch.context() as patched:
             blocked = Blocked(b, patched)
             await a.commands.send(PLACE, b"i1", 60)
-            assert a.cluster._commits._late == {b.node_id}
+            assert a.cluster.commits._late == {b.node_id}
             await a.commands.send(PLACE, b"i2", 60)
             assert on_disk(a) == {"i0", "i1", "i2"}
             assert on_disk(b) == {"i0"}
             blocked.go_on.set()
-            await until(lambda: not a.cluster._commits._late, "b confirms again")
+            await until(lambda: not a.cluster.commits._late, "b confirms again")
         await a.commands.send(PLACE, b"i3", 60)
         assert on_disk(b) == {"i0", "i1", "i2", "i3"}
 
