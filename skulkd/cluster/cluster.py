@@ -182,13 +182,8 @@ class Cluster:
         # At once: waiting for more would wake an idle daemon once more for every tick.
         self._carry_out()
         self._flush()
-        if self._saving is not None and self.core.synced and self._record_is_whole():
+        if self._saving is not None and self.core.synced:
             self._saving.look(now)
-
-    def _record_is_whole(self) -> bool:
-        """Whether the ledger may replace what is on disk."""
-        ledger = self.core.ledger
-        return ledger.session is not None and ledger.waiting_known
 
     def _on_saved(self, session: Session | None, index: int, problem: str) -> None:
         core = self.core
@@ -198,7 +193,7 @@ class Cluster:
     async def leave(self) -> None:
         """Say good-bye, write what must outlive the process, close."""
         self.fabric.publish("beat", encode(kind_of(Bye()), dump(Bye())))
-        if self._saving is not None and self._record_is_whole():
+        if self._saving is not None:
             await self._saving.finish()
         await self.peers.stop()
         await asyncio.to_thread(self.fabric.close)
@@ -384,9 +379,8 @@ class Cluster:
 
     def _save_commands(self, entries: Sequence[Entry]) -> None:
         """A follower writes commands at once: their answers wait for it."""
-        if self._saving is None or self.core.role != "following" or not self._record_is_whole():
-            return
-        if any(entry.command is not None for entry in entries):
+        follows = self.core.role == "following"
+        if self._saving is not None and follows and any(entry.command for entry in entries):
             self._saving.save_now()
 
     def _say(self, message: Message, to: NodeId | None) -> None:

@@ -45,6 +45,8 @@ class Saving:
 
     def look(self, now: float) -> None:
         """Called with every tick: begin to write when something has changed or failed before."""
+        if not self._is_whole():
+            return
         if self._due is None and self._seen != _version(self._ledger()):
             self._due = now + SAVE_DELAY_S
         if self._due is not None and now >= self._due:
@@ -52,8 +54,9 @@ class Saving:
 
     def save_now(self) -> None:
         """Somebody waits for what is in the ledger now."""
-        self._due = 0.0
-        self._start()
+        if self._is_whole():
+            self._due = 0.0
+            self._start()
 
     async def flush(self) -> None:
         """Return when the ledger as it is now is on disk. Raises OSError."""
@@ -74,12 +77,17 @@ class Saving:
 
     async def finish(self) -> None:
         """Write what is not written yet; the last call."""
-        if self._seen is not None or self._due is not None:
+        if self._is_whole() and (self._seen is not None or self._due is not None):
             try:
                 await self.flush()
             except OSError as error:
                 log.warning("the last changes were not written: %s", error)
         self._thread.shutdown(wait=False)
+
+    def _is_whole(self) -> bool:
+        """Whether the ledger may replace what is on disk: a follower learns last what waits."""
+        ledger = self._ledger()
+        return ledger.session is not None and ledger.waiting_known
 
     def _start(self) -> None:
         if self._job is None:

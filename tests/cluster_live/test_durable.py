@@ -11,6 +11,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +21,7 @@ from skulkd.settings.load import check_config_text
 from skulkd.store.tiny import TINY_MODEL_ID
 from tests.cluster_live.cluster import LiveCluster, StartCluster
 from tests.cluster_live.live_node import LiveNode
+from tests.daemon_process import wait_until
 
 SEED = int(os.environ.get("SKULK_SOAK_SEED", str(time.time_ns())))
 LATEST_KILL_S = 0.3
@@ -163,3 +165,40 @@ def test_nothing_acknowledged_is_lost_in_two_hundred_rounds(
     cluster: StartCluster, nodes: int, rounds: int
 ) -> None:
     play(cluster(nodes), SEED, rounds)
+
+
+def test_a_full_disk_and_a_lost_peer_end_in_one_cluster_that_works(
+    small_disk: Path, tmp_path: Path
+) -> None:
+    """Calling a lost node again once needed space on the disk, and its failure ended the task."""
+    two = LiveCluster(small_disk, f"full-{os.getpid()}", config="event_log: {enabled: false}\n")
+    try:
+        for _ in range(2):
+            two.add(model=False, environ={"XDG_CACHE_HOME": str(tmp_path)})
+        two.nodes[0].peers = [two.nodes[1].fabric]
+        two.start()
+        two.wait_formed()
+        rest = small_disk / "rest"
+        with pytest.raises(OSError, match="No space"), rest.open("wb", buffering=0) as file:
+            while True:
+                file.write(b"\0" * 512)
+        one, other = two.nodes
+        other.freeze()
+        wait_until(lambda: is_alone(one), f"{one.name} to lose {other.name}", 60)
+        other.thaw()
+        two.wait_formed()
+        tracing = False
+        # The last page of the file may have room for some lines more.
+        while (reply := one.ask("PUT", "/v1/tracing", {"enabled": not tracing})).status == 200:
+            tracing = not tracing
+        assert (reply.status, reply.body["error"]["refusal"]["kind"]) == (507, "StorageFull")
+        assert all(node.get("/v1/tracing")["enabled"] is tracing for node in two.nodes)
+        rest.unlink()
+        assert one.ask("PUT", "/v1/tracing", {"enabled": True}).status == 200
+        assert all(node.get("/v1/tracing")["enabled"] for node in two.nodes)
+    finally:
+        two.end()
+
+
+def is_alone(node: LiveNode) -> bool:
+    return [one["nodeId"] for one in node.view()["nodes"] if one["ok"]] == [node.node_id]
