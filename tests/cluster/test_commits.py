@@ -48,18 +48,24 @@ def on_disk(member: Member) -> set[str]:
 
 
 class Blocked:
-    """Makes every write of a member wait."""
+    """Makes every write of a member wait, until `go_on` or the end of the block."""
 
-    def __init__(self, member: Member, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, member: Member) -> None:
         self.entered, self.go_on = threading.Event(), threading.Event()
-        save = member.file.save
+        self._file, self._save = member.file, member.file.save
 
-        def blocked(record: Record) -> None:
-            self.entered.set()
-            assert self.go_on.wait(60)
-            save(record)
+    def __enter__(self) -> Blocked:
+        self._file.save = self._blocked  # type: ignore[method-assign]
+        return self
 
-        monkeypatch.setattr(member.file, "save", blocked)
+    def __exit__(self, *_: object) -> None:
+        self._file.save = self._save  # type: ignore[method-assign]
+        self.go_on.set()
+
+    def _blocked(self, record: Record) -> None:
+        self.entered.set()
+        self.go_on.wait()
+        self._save(record)
 
 
 async def test_answers_come_when_master_and_follower_have_written(tmp_path: Path) -> None:
@@ -94,19 +100,16 @@ async def test_commands_that_come_together_are_written_together_and_see_each_oth
         assert on_disk(a) == set(names)
 
 
-async def test_the_event_loop_goes_on_while_the_disk_is_slow(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_event_loop_goes_on_while_the_disk_is_slow(tmp_path: Path) -> None:
     async with clusters(tmp_path, "a") as (a,):
         ready(a)
-        blocked = Blocked(a, monkeypatch)
-        command = asyncio.create_task(a.commands.send(PLACE, b"i1", 60))
-        await until(blocked.entered.is_set, "the write")
-        a.cluster.append(TestEvent())
-        await until(lambda: any(isinstance(e, TestEvent) for e in a.events), "another event")
-        assert not command.done()
-        assert "i1" not in a.state.instances, "not applied before it is written"
-        blocked.go_on.set()
+        with Blocked(a) as blocked:
+            command = asyncio.create_task(a.commands.send(PLACE, b"i1", 60))
+            await until(blocked.entered.is_set, "the write")
+            a.cluster.append(TestEvent())
+            await until(lambda: any(isinstance(e, TestEvent) for e in a.events), "another event")
+            assert not command.done()
+            assert "i1" not in a.state.instances, "not applied before it is written"
         await command
         assert "i1" in a.state.instances
 
@@ -182,8 +185,7 @@ async def test_a_follower_that_does_not_confirm_is_waited_for_once(
     async with clusters(tmp_path, "a", "b") as (a, b):
         ready(a, b)
         await a.commands.send(PLACE, b"i0", 60)
-        with monkeypatch.context() as patched:
-            blocked = Blocked(b, patched)
+        with Blocked(b) as blocked:
             await a.commands.send(PLACE, b"i1", 60)
             assert a.cluster.commits._late == {b.node_id}
             await a.commands.send(PLACE, b"i2", 60)
@@ -218,13 +220,12 @@ async def test_a_follower_that_dies_does_not_hold_up_the_answer(
     monkeypatch.setattr(commits, "CONFIRM_S", 300.0)
     async with clusters(tmp_path, "a", "b") as (a, b):
         ready(a, b)
-        blocked = Blocked(b, monkeypatch)
-        command = asyncio.create_task(a.commands.send(PLACE, b"i1", 60))
-        await until(blocked.entered.is_set, "the write of the follower")
-        assert not command.done()
-        await b.crash()
-        await command
-        blocked.go_on.set()
+        with Blocked(b) as blocked:
+            command = asyncio.create_task(a.commands.send(PLACE, b"i1", 60))
+            await until(blocked.entered.is_set, "the write of the follower")
+            assert not command.done()
+            await b.crash()
+            await command
 
 
 async def test_one_of_two_followers_is_enough(
@@ -236,7 +237,6 @@ async def test_one_of_two_followers_is_enough(
         ready(a, b, c)
         master = next(one for one in (a, b, c) if one.leads)
         slow, quick = (one for one in (a, b, c) if one is not master)
-        blocked = Blocked(slow, monkeypatch)
-        await slow.commands.send(PLACE, b"i1", 60)
-        assert "i1" in on_disk(master) & on_disk(quick)
-        blocked.go_on.set()
+        with Blocked(slow):
+            await slow.commands.send(PLACE, b"i1", 60)
+            assert "i1" in on_disk(master) & on_disk(quick)
