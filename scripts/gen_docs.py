@@ -30,6 +30,7 @@ DAEMON_EXITS: Rows = [
     ("0", "stopped as asked"),
     ("1", "failed"),
     ("2", "usage: the command line makes no sense"),
+    ("70", "a background task kept failing; start it again"),
     ("75", "the port is taken"),
     ("78", "the configuration is not valid"),
 ]

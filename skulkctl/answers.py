@@ -114,7 +114,8 @@ def error_of(answer: Answer) -> CliError:
             'or for one command:  SKULK_TOKEN="$(cat FILE)" skulkctl ...',
         ]
         return Unauthorised(f"{answer.endpoint} wants a token", *why, hints=hints, details=details)
-    if 400 <= answer.status < 500:
+    # A disk that is full, or no master yet: a refusal with its code, whatever the status.
+    if 400 <= answer.status < 500 or text(_parsed(answer.body), "error", "refusal", "kind"):
         return Refused(what, *why, details=details)
     if answer.status >= 500:
         what = f"{answer.endpoint} failed at {answer.request}"

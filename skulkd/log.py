@@ -110,6 +110,10 @@ class Sink:
     told: int = 0
     _thread: threading.Thread | None = field(default=None, repr=False)
 
+    @property
+    def alive(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
     def start(self) -> None:
         self._thread = threading.Thread(target=self._drain, name=f"log-{self.name}", daemon=True)
         self._thread.start()
@@ -161,6 +165,10 @@ class LogSystem:
     """The sinks that are running; `stop` flushes them."""
 
     sinks: tuple[Sink, ...]
+
+    def threads(self) -> dict[str, Sink]:
+        """By name; each can be started again."""
+        return {f"log-{sink.name}": sink for sink in self.sinks}
 
     def stop(self) -> None:
         root = logging.getLogger()

@@ -20,16 +20,15 @@ from aiohttp import web
 from skulkd import __version__
 from skulkd.api.app import build_app
 from skulkd.api.auth import is_loopback
-from skulkd.api.background import BackgroundTasks
 from skulkd.api.lifecycle import Lifecycle
 from skulkd.api.listen import BACKLOG, Address, stop_listening
-from skulkd.api.metrics import Metrics
 from skulkd.api.protocol import protocol_factory
-from skulkd.log import hide_values, start_logging
+from skulkd.log import LogSystem, hide_values, start_logging
 from skulkd.machine.redact import redact_text
-from skulkd.node_cluster import run_cluster
 from skulkd.node_rooms import build_rooms, build_services
 from skulkd.node_start import Options, Start, StartError, prepare
+from skulkd.node_tasks import start_tasks
+from skulkd.supervision import EXIT_TASK_FAILED
 from skulkd.wire.events import TracingStateChanged
 from skulkd.wire.ids import NodeId
 from skulkd.worker.options import StopSteps
@@ -68,23 +67,29 @@ def run_daemon(options: Options) -> int:
         redact=hide_values(redact_text, [start.secret.value, started.config.hf_token or ""]),
         json_hostname=started.hostname if started.config.logging.enabled else None,
     )
-    node = Node(start)
+    node = Node(start, logs)
     try:
         again = asyncio.run(node.run())
     finally:
         logs.stop()
     if again is not None:
         _replace_process(again)
-    return 0
+    return node.exit_code
 
 
 class Node:
     """One running node: its rooms and its background tasks."""
 
-    def __init__(self, start: Start) -> None:
+    def __init__(self, start: Start, logs: LogSystem | None = None) -> None:
         self._start = start
+        self._logs = logs
         self._signalled = False
         self._rooms = build_rooms(start, NodeId(f"node-{secrets.token_hex(8)}"))
+
+    @property
+    def exit_code(self) -> int:
+        """Not 0 when the daemon ends because a task could not be kept running."""
+        return EXIT_TASK_FAILED if self._rooms.tasks.failed and not self._signalled else 0
 
     async def run(self) -> list[str] | None:
         """Serve until stopped; the arguments of the next start when a restart was asked for."""
@@ -103,9 +108,7 @@ class Node:
             await loop.create_server(factory, sock=sock, backlog=BACKLOG) for sock in sockets
         ]
         lifecycle.mark_ready("listener")
-        background = BackgroundTasks(lifecycle)
-        first = self._start_background(background, lifecycle, services.metrics)
-        background.start("gateway node", services.swarm.service.run())
+        first = start_tasks(rooms, self._start, services, self._logs)
         await _wait(first, FIRST_READINGS_DEADLINE_S)
         # What start-up made lives as long as the process; looking at it again costs every request.
         gc.collect()
@@ -113,24 +116,12 @@ class Node:
         port: int = sockets[0].getsockname()[1]
         self._announce(Address(self._start.address.host, port))
         await lifecycle.stop_asked.wait()
-        await self._stop(lifecycle, background, runner, servers)
+        if rooms.tasks.failed:
+            log.critical("stopping: background task %r keeps failing", rooms.tasks.failed)
+            signal.setitimer(signal.ITIMER_REAL, STOP_LIMIT_S)
+        await self._stop(lifecycle, runner, servers)
         restart = lifecycle.restart_pending and not self._signalled
         return self._next_arguments(port) if restart else None
-
-    def _start_background(
-        self, background: BackgroundTasks, lifecycle: Lifecycle, metrics: Metrics
-    ) -> asyncio.Event:
-        """Set when the machine has been read once."""
-        first = asyncio.Event()
-        background.start("readings", self._rooms.report.keep_reading(lifecycle, first))
-        background.start("event loop lag", metrics.watch_loop())
-        if self._start.worker:
-            background.start("worker", self._rooms.worker.run())
-        background.start("cluster", run_cluster(self._rooms.cluster, self._start))
-        background.start("traces", self._rooms.observe.traces.keep_tidy(self._start.settings))
-        background.start("reach", self._rooms.reach.run())
-        background.start("store", self._rooms.store.run())
-        return first
 
     def _announce(self, address: Address) -> None:
         for warning in self._start.secret.warnings:
@@ -164,14 +155,13 @@ class Node:
             loop.call_soon_threadsafe(begin, signal.Signals(number).name)
 
         # Not the loop's own handlers: those would wait for a loop that hangs.
-        signal.signal(signal.SIGALRM, lambda _number, _frame: os._exit(0))
+        signal.signal(signal.SIGALRM, lambda _number, _frame: os._exit(self.exit_code))
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, stop)
 
     async def _stop(
         self,
         lifecycle: Lifecycle,
-        background: BackgroundTasks,
         runner: web.AppRunner,
         servers: list[asyncio.Server],
     ) -> None:
@@ -183,7 +173,7 @@ class Node:
             log.warning("%d requests were not finished and got a 503", failed)
         # Good-bye first: others should not wait for what this node no longer does.
         await self._rooms.cluster.leave()
-        await background.stop()
+        await self._rooms.tasks.stop()
         await self._rooms.worker.stop(STOP_RUNNERS)
         await self._rooms.store.stop()
         await runner.cleanup()

@@ -93,25 +93,33 @@ def build_cluster(
 
 async def run_cluster(cluster: Cluster, start: Start) -> None:
     """Join, and stay, until cancelled. Raises FabricError when the fabric cannot be opened."""
-    secret_origin = start.secret.origin.text
     wanted = start.settings.started.config.cluster.listen
     fixed = wanted is not None and parse_listen(wanted)[1] != 0
     ticking = asyncio.create_task(cluster.run())
     try:
-        await _open(cluster, fixed=fixed)
-        log.info("other nodes reach this one at %s", cluster.fabric.plan.listen)
-        opened = time.monotonic()
-        redial = Redial(cluster)
-        told = not cluster.fabric.plan.peers
-        while not ticking.done():
-            await asyncio.sleep(LOOK_S)
-            if not told and time.monotonic() - opened >= REFUSED_AFTER_S:
-                told = await tell_refusal(cluster, secret_origin)
-            await redial.look()
+        if not cluster.fabric.is_open:
+            await _open(cluster, fixed=fixed)
+            log.info("other nodes reach this one at %s", cluster.fabric.plan.listen)
         await ticking
     finally:
         ticking.cancel()
         await asyncio.gather(ticking, return_exceptions=True)
+
+
+async def keep_links(cluster: Cluster, start: Start) -> None:
+    """Call nodes that were lost, and say why nobody lets this one in; until cancelled."""
+    secret_origin = start.secret.origin.text
+    redial = Redial(cluster)
+    opened: float | None = None
+    told = not cluster.fabric.plan.peers
+    while True:
+        await asyncio.sleep(LOOK_S)
+        if not cluster.fabric.is_open:
+            continue
+        opened = opened or time.monotonic()
+        if not told and time.monotonic() - opened >= REFUSED_AFTER_S:
+            told = await tell_refusal(cluster, secret_origin)
+        await redial.look()
 
 
 async def _open(cluster: Cluster, *, fixed: bool) -> None:

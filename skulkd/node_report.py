@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from skulkd.api.lifecycle import Lifecycle
-from skulkd.cluster.telemetry import Readings, Telemetry
+from skulkd.cluster.telemetry import Problem, Readings, Telemetry
 from skulkd.machine.collect import MachineMonitor
 from skulkd.wire.ids import NodeId
 from skulkd.wire.links import MeasuredLink
@@ -30,6 +30,25 @@ class Voice:
     warnings: Callable[[], Sequence[str]] = tuple
     """What other rooms of this node complain about."""
     draining: Callable[[], bool] = lambda: False
+    problems: Callable[[], Sequence[Problem]] = tuple
+    """What does not work on this node."""
+
+
+def node_problems(down: Mapping[str, str], disk_problem: str) -> list[Problem]:
+    """Of background tasks that are down, and of a disk that placements cannot be written to."""
+    found = [
+        Problem(
+            "task_down",
+            f"background task {name} is down: {reason}",
+            "It is restarted by itself; see the log of this node if it does not recover.",
+        )
+        for name, reason in down.items()
+    ]
+    if disk_problem:
+        text = f"placements cannot be written to disk, commands are refused: {disk_problem}"
+        cure = "Free space on this node, or fix its disk; writing resumes by itself."
+        found.append(Problem("state_not_written", text, cure))
+    return found
 
 
 class SelfReport:
@@ -65,6 +84,7 @@ class SelfReport:
             self._network,
             self._voice.draining(),
             found.wired,
+            tuple(self._voice.problems()),
         )
         self._telemetry.record(self._node_id, readings)
         self._voice.publish()

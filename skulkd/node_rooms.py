@@ -35,6 +35,7 @@ from skulkd.api.storage import serve_storage
 from skulkd.api.storage_metrics import StorageCollector
 from skulkd.api.swarm_jobs import ClusterExecutor
 from skulkd.api.swarm_room import Base, SwarmRoom
+from skulkd.api.tracing_switch import TracingSwitch
 from skulkd.cluster.cluster import Cluster
 from skulkd.cluster.replica import Replica
 from skulkd.cluster.state_view import StateView
@@ -43,13 +44,14 @@ from skulkd.machine.collect import MachineMonitor
 from skulkd.node_cluster import build_cluster
 from skulkd.node_observe import build_observe
 from skulkd.node_orders import have_the_master_decide
-from skulkd.node_report import SelfReport, Voice
+from skulkd.node_report import SelfReport, Voice, node_problems
 from skulkd.node_start import Start, working_directory
 from skulkd.node_store import build_store_room, decide_setup
 from skulkd.observe.event_log import EventLog
 from skulkd.peers import Peers
 from skulkd.store.library import ModelLibrary
 from skulkd.store.room import StoreRoom
+from skulkd.supervision import TaskSupervisor
 from skulkd.swarm.drain import Drain
 from skulkd.wire.ids import NodeId
 from skulkd.wire.links import ApiAddress
@@ -82,6 +84,7 @@ class Rooms:
     view: StateView
     store: StoreRoom
     observe: Observing
+    tasks: TaskSupervisor
 
 
 def build_rooms(start: Start, node_id: NodeId) -> Rooms:
@@ -116,6 +119,7 @@ def build_rooms(start: Start, node_id: NodeId) -> Rooms:
     worker = _worker(start, node_id, journal, replica, around)
     journal.on_change(worker.notify)
     drain = Drain(sources.paths.data / "drain.json")
+    tasks = TaskSupervisor()
     return Rooms(
         settings=settings,
         identity=identity,
@@ -129,13 +133,14 @@ def build_rooms(start: Start, node_id: NodeId) -> Rooms:
         events=events,
         journal=journal,
         monitor=monitor,
-        report=_report(identity, monitor, telemetry, (reach, cluster, observe, drain)),
+        report=_report(identity, monitor, telemetry, (reach, cluster, observe, drain, tasks)),
         library=library,
         worker=worker,
         drain=drain,
         view=view,
         store=store,
         observe=observe,
+        tasks=tasks,
     )
 
 
@@ -155,9 +160,9 @@ def _report(
     identity: Identity,
     monitor: MachineMonitor,
     telemetry: Telemetry,
-    around: tuple[Reach, Cluster, Observing, Drain],
+    around: tuple[Reach, Cluster, Observing, Drain, TaskSupervisor],
 ) -> SelfReport:
-    reach, cluster, observe, drain = around
+    reach, cluster, observe, drain, tasks = around
     voice = Voice(
         lambda: identity.name,
         reach.links,
@@ -165,6 +170,7 @@ def _report(
         cluster.readings_pause_s,
         observe.warnings,
         lambda: drain.draining,
+        lambda: node_problems(tasks.down(), cluster.disk_problem),
     )
     report = SelfReport(identity.node_id, monitor, telemetry, voice)
     drain.on_change(report.tell_drain)
@@ -189,7 +195,8 @@ def build_services(rooms: Rooms, lifecycle: Lifecycle) -> Services:
     placements = Placements(
         rooms.view, rooms.replica, rooms.journal, rooms.peers, tell, swarm.draining_nodes
     )
-    commands = have_the_master_decide(rooms.peers, rooms.cluster, placements)
+    tracing = TracingSwitch(rooms.replica, rooms.journal)
+    commands = have_the_master_decide(rooms.peers, rooms.cluster, placements, tracing)
     rooms.replanning.placements = placements
     services = Services(
         identity=rooms.identity,
@@ -204,6 +211,7 @@ def build_services(rooms: Rooms, lifecycle: Lifecycle) -> Services:
         metrics=metrics,
         inference=inference,
         placements=placements,
+        tracing=tracing,
         peers=rooms.peers,
         store=rooms.store,
         reign=rooms.cluster.reign,

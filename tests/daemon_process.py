@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -131,6 +131,8 @@ class DaemonProcess:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(STOP_DEADLINE_S)
+        if self.process.stdin is not None:
+            self.process.stdin.close()
         for pipe in (self.process.stdout, self.process.stderr):
             if pipe is not None:
                 for reader in self.readers:
@@ -153,15 +155,29 @@ def spawn_daemon(
         enter()
 
     listening = () if listen is None else ("--listen", listen)
+    command = [sys.executable, "-m", "skulkd", "run", *listening, *arguments]
+    return attach(home, command, daemon_environ(home, environ), cwd=cwd, prepare=prepare)
+
+
+def attach(
+    home: Path,
+    command: Sequence[str],
+    environ: Mapping[str, str],
+    *,
+    cwd: Path | None = None,
+    stdin: int = subprocess.DEVNULL,
+    prepare: Callable[[], None] | None = None,
+) -> DaemonProcess:
+    """Start a command that is a daemon, and read what it says."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "skulkd", "run", *listening, *arguments],
+        command,
         cwd=cwd or home,
-        env=daemon_environ(home, environ),
-        stdin=subprocess.DEVNULL,
+        env=environ,
+        stdin=stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,
-        preexec_fn=prepare,  # noqa: PLW1509 - one system call, no lock is touched
+        preexec_fn=prepare or _die_with_parent,  # noqa: PLW1509 - one system call, no lock
     )
     daemon = DaemonProcess(process, home)
     for pipe, lines in ((process.stderr, daemon.stderr), (process.stdout, daemon.stdout)):

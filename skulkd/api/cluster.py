@@ -59,7 +59,7 @@ async def get_cluster(request: web.Request) -> web.StreamResponse:
     summary="Stop listing a node that was lost and will not come back",
     body=ForgetRequest,
     answer=ForgetAnswer,
-    errors=(404, 409, 503),
+    errors=(404, 409, 503, 507),
 )
 async def post_forget(request: web.Request, body: ForgetRequest) -> web.Response:
     forgotten = await services(request).lost_nodes.forget(body.name)

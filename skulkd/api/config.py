@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 from typing import Any
 
 from aiohttp import web
@@ -11,6 +10,7 @@ from pydantic_core import from_json
 
 from skulkd.api.bodies import read_body
 from skulkd.api.errors import ApiError
+from skulkd.api.placement_errors import storage_error
 from skulkd.api.routes import RouteTable
 from skulkd.api.running_settings import RunningSettings
 from skulkd.api.services import services
@@ -33,7 +33,6 @@ class WrappedConfig(SnakeModel):
     config: SkulkConfig
 
 
-_DISK_FULL = {errno.ENOSPC, errno.EDQUOT}
 # The reference asks for a restart after these; we also do when anything read at start differs.
 _RESTART_SECTIONS = frozenset({"model_store"})
 
@@ -58,7 +57,7 @@ async def get_config(request: web.Request) -> web.StreamResponse:
     summary="Change the settings file: omitted sections stay, null removes one",
     raw_body=SkulkConfig | WrappedConfig,
     answer=ConfigPutAnswer,
-    errors=(408, 413, 422, 507),
+    errors=(408, 413, 422, 503, 507),
 )
 async def put_config(request: web.Request) -> web.StreamResponse:
     running = services(request).settings
@@ -69,10 +68,7 @@ async def put_config(request: web.Request) -> web.StreamResponse:
         except SettingsError as error:
             raise ApiError(422, str(error)) from error
         except OSError as error:
-            status = 507 if error.errno in _DISK_FULL else 500
-            raise ApiError(
-                status, f"the settings cannot be written, nothing was changed: {error}"
-            ) from error
+            raise storage_error(error, "the settings") from error
     return await send(request, body.model_dump_json().encode())
 
 

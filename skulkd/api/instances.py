@@ -9,9 +9,10 @@ from uuid import uuid4
 from aiohttp import web
 
 from skulkd.api.errors import ApiError, ok
-from skulkd.api.placement_errors import placement_error
+from skulkd.api.placement_errors import NOT_ABOUT_THE_PLAN, placement_error
 from skulkd.api.routes import RouteTable
 from skulkd.api.services import Services, services
+from skulkd.placement.nearest import Alternative
 from skulkd.placement.orders import CreateOrder, DeleteOrder, PlaceOrder
 from skulkd.placement.records import record_of
 from skulkd.placement.refusals import Refusal
@@ -38,7 +39,7 @@ INFO_POLL_S = 1.0
     summary="Let the planner place a model",
     body=PlaceInstanceParams,
     answer=CreateInstanceResponse,
-    errors=(400, 404, 503),
+    errors=(400, 404, 503, 507),
 )
 async def post_place_instance(request: web.Request, body: PlaceInstanceParams) -> web.Response:
     node = services(request)
@@ -53,7 +54,7 @@ async def post_place_instance(request: web.Request, body: PlaceInstanceParams) -
     summary="Create an instance exactly as given",
     body=CreateInstanceParams,
     answer=CreateInstanceResponse,
-    errors=(400, 409, 503),
+    errors=(400, 409, 503, 507),
 )
 async def post_instance(request: web.Request, body: CreateInstanceParams) -> web.Response:
     node = services(request)
@@ -86,7 +87,7 @@ async def get_instance(request: web.Request) -> web.Response:
     "/instance/{instance_id}",
     summary="Take a placed model away; its requests are cancelled",
     answer=DeleteInstanceResponse,
-    errors=(404, 503),
+    errors=(404, 503, 507),
 )
 async def delete_instance(request: web.Request) -> web.Response:
     instance_id = InstanceId(request.match_info["instance_id"])
@@ -180,10 +181,16 @@ async def _placed(node: Services, order: PlaceOrder) -> Instance:
             return await node.placements.place(order)
         except Refusal as refusal:
             if not refusal.pending or loop.time() >= gives_up_at:
-                smaller = (await node.inference.models.catalogue()).smaller_variants(order.card)
-                nearest = node.placements.nearest(refusal, order, smaller)
+                nearest = await _nearest(node, refusal, order)
                 raise placement_error(refusal, nearest, waited_s=patience_s) from refusal
         await asyncio.sleep(min(INFO_POLL_S, patience_s))
+
+
+async def _nearest(node: Services, refusal: Refusal, order: PlaceOrder) -> list[Alternative]:
+    if refusal.kind in NOT_ABOUT_THE_PLAN:
+        return []
+    smaller = (await node.inference.models.catalogue()).smaller_variants(order.card)
+    return node.placements.nearest(refusal, order, smaller)
 
 
 def _accepted(instance: Instance, card: ModelCard) -> web.Response:

@@ -17,6 +17,7 @@ from skulkd.api.peer_calls import answer_peers
 from skulkd.api.routes import RouteTable
 from skulkd.api.services import Services, services
 from skulkd.api.streams import send
+from skulkd.cluster.commits import STORAGE_FAILED, STORAGE_FULL, storage_kind
 from skulkd.peers import Asked, PeerError, ask_others
 from skulkd.swarm.node_load import total_load
 from skulkd.wire.ids import NodeId
@@ -74,7 +75,7 @@ def _row(asked: Asked) -> NodeLoadRow:
     summary="Take nodes out of rotation, or back; what runs is finished",
     body=DrainRequest,
     answer=DrainAnswer,
-    errors=(404,),
+    errors=(404, 503, 507),
 )
 async def put_drain(request: web.Request, body: DrainRequest) -> web.StreamResponse:
     node = services(request)
@@ -82,8 +83,18 @@ async def put_drain(request: web.Request, body: DrainRequest) -> web.StreamRespo
     found = await asyncio.gather(
         *(_tell(node, node_id, name, body.draining) for node_id, name in wanted)
     )
+    if found and all(one.error_code is not None for one in found):
+        raise _storage_refusal(found)
     answer = DrainAnswer(nodes=list(found))
     return await send(request, answer.model_dump_json().encode())
+
+
+def _storage_refusal(nodes: Sequence[DrainedNode]) -> ApiError:
+    """Nothing was changed anywhere: no node could write."""
+    text = "\n".join(f"{one.name}: {one.error}" for one in nodes)
+    kinds = {one.error_code for one in nodes}
+    kind = STORAGE_FULL if kinds == {STORAGE_FULL} else STORAGE_FAILED
+    return ApiError(507 if kind == STORAGE_FULL else 503, text, refusal={"kind": kind})
 
 
 def _wanted(node: Services, asked_for: Sequence[str] | None) -> list[tuple[NodeId, str]]:
@@ -114,8 +125,14 @@ async def _change_own(node: Services, draining: bool) -> DrainedNode:
     try:
         changed = await node.swarm.drain.change(draining=draining)
     except OSError as error:
-        said = f"it could not be written down, nothing changed: {error}"
-        return DrainedNode(node_id=own.node_id, name=own.name, ok=False, error=said)
+        said = f"the drain cannot be written, nothing was changed: {error}"
+        return DrainedNode(
+            node_id=own.node_id,
+            name=own.name,
+            ok=False,
+            error=said,
+            error_code=storage_kind(error),
+        )
     return DrainedNode(
         node_id=own.node_id,
         name=own.name,

@@ -6,8 +6,10 @@ import json
 from collections.abc import Awaitable, Callable, Sequence
 
 from skulkd.api.errors import ApiError
-from skulkd.cluster.commands import NO_MASTER, Decision
+from skulkd.cluster.commands import CLUSTER_DOWN, NO_MASTER
+from skulkd.cluster.commits import STORAGE_FAILED, STORAGE_FULL, Decision
 from skulkd.cluster.core import Core
+from skulkd.cluster.membership import Membership
 from skulkd.cluster.messages import LostMember
 from skulkd.peers import PeerRefused
 from skulkd.wire.cluster import ForgetAnswer
@@ -16,7 +18,14 @@ from skulkd.wire.events import NodeLossCleared
 FORGET = "forget_node"
 DEADLINE_S = 10.0
 NOT_LOST, UNKNOWN = "node_not_lost", "unknown_node"
-_STATUS = {NOT_LOST: 409, UNKNOWN: 404, NO_MASTER: 503}
+_STATUS = {
+    NOT_LOST: 409,
+    UNKNOWN: 404,
+    NO_MASTER: 503,
+    CLUSTER_DOWN: 503,
+    STORAGE_FAILED: 503,
+    STORAGE_FULL: 507,
+}
 
 Send = Callable[[str, bytes, float], Awaitable[bytes]]
 
@@ -46,15 +55,15 @@ class LostNodes:
         return ForgetAnswer.model_validate_json(answer)
 
 
-def decide_forget(core: Core, body: bytes) -> Decision:
+def decide_forget(core: Core, membership: Membership, body: bytes) -> Decision:
     """What the master makes of it. Raises PeerRefused."""
     name = str(json.loads(body)["name"])
-    member = core.membership.lost.get(name)
+    member = membership.lost.get(name)
     if name in core.roster.living().values():
         text = f"{name} is in the cluster; stop its daemon instead"
         raise PeerRefused(core.node_id, NOT_LOST, text)
     if member is None:
-        lost = ", ".join(sorted(core.membership.lost)) or "none"
+        lost = ", ".join(sorted(membership.lost)) or "none"
         text = f"no lost node is named {name}; lost nodes: {lost}"
         raise PeerRefused(core.node_id, UNKNOWN, text)
     answer = ForgetAnswer(name=name, node_id=member.node_id, since=member.since)

@@ -49,6 +49,11 @@ class Observing:
         if self.event_writer is not None:
             self.event_writer.start()
 
+    def threads(self) -> dict[str, EventWriter | FileSink]:
+        """By name; each can be started again."""
+        found = {"event-log": self.event_writer, "log-file": self.log_file}
+        return {name: owner for name, owner in found.items() if owner is not None}
+
     def stop(self) -> None:
         """Blocking, for at most a few seconds."""
         if self.event_writer is not None:

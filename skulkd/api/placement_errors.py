@@ -6,11 +6,21 @@ from collections.abc import Sequence
 from typing import Any
 
 from skulkd.api.errors import ApiError
+from skulkd.cluster.commands import CLUSTER_DOWN, NO_MASTER
+from skulkd.cluster.commits import STORAGE_FAILED, STORAGE_FULL, storage_kind
 from skulkd.placement.nearest import Alternative
 from skulkd.placement.refusals import Refusal
 
 RETRY_AFTER_S = 5
-_STATUS = {"UnknownInstance": 404, "Taken": 409}
+_STATUS = {
+    "UnknownInstance": 404,
+    "Taken": 409,
+    STORAGE_FULL: 507,
+    STORAGE_FAILED: 503,
+    CLUSTER_DOWN: 503,
+}
+NOT_ABOUT_THE_PLAN = frozenset({STORAGE_FULL, STORAGE_FAILED, CLUSTER_DOWN, NO_MASTER})
+"""Refusals that no other plan would avoid."""
 _NOTHING_NEAR = {
     "DoesNotFit": "see what is placed and how large models are: skulkctl instances; skulkctl models"
 }
@@ -28,6 +38,14 @@ def placement_error(
     status = _STATUS.get(refusal.kind, 400)
     text = str(refusal) if status == 404 else refusal_text(refusal, nearest)
     return ApiError(status, text, refusal=told)
+
+
+def storage_error(error: OSError, what: str) -> ApiError:
+    """507 when the disk is full, else 503: `what` could not be written, so nothing was changed."""
+    kind = storage_kind(error)
+    text = f"{what} cannot be written, nothing was changed: {error}"
+    hint = "free disk space on this node" if kind == STORAGE_FULL else "fix the disk of this node"
+    return ApiError(_STATUS[kind], text, refusal={"kind": kind, "hints": [hint]})
 
 
 def refusal_text(refusal: Refusal, nearest: Sequence[Alternative] = ()) -> str:

@@ -103,9 +103,9 @@ class Placements:
         """The merged state at this moment."""
         return self._state.current()
 
-    def around(self) -> Circumstances:
+    def around(self, state: State | None = None) -> Circumstances:
         """What the state does not say, at this moment."""
-        credits = self._credits.available(self._replica.state)
+        credits = self._credits.available(state or self._replica.state)
         return Circumstances(draining=frozenset(self._draining()), credits=credits)
 
     async def news(self, model_id: str) -> dict[NodeId, NodeNews]:
@@ -154,17 +154,17 @@ class Placements:
         order = RepairOrder(instance_id=instance.instance_id, news=news)
         return await self._ordered(REPAIR, order)
 
-    def decide(self, kind: str, body: bytes) -> Decided:
-        """What the master makes of an order, on its own state. Raises Refusal."""
-        state = self._state.current()
+    def decide(self, kind: str, body: bytes, base: State) -> Decided:
+        """What the master makes of an order, on this replicated state. Raises Refusal."""
+        state, around = self._state.over(base), self.around(base)
         if kind == PLACE:
-            return decide_place(PlaceOrder.model_validate_json(body), state, self.around())
+            return decide_place(PlaceOrder.model_validate_json(body), state, around)
         if kind == CREATE:
-            return decide_create(CreateOrder.model_validate_json(body), state, self.around())
+            return decide_create(CreateOrder.model_validate_json(body), state, around)
         if kind == DELETE:
             return decide_delete(DeleteOrder.model_validate_json(body), state)
         if kind == REPAIR:
-            return decide_repair(RepairOrder.model_validate_json(body), state, self.around())
+            return decide_repair(RepairOrder.model_validate_json(body), state, around)
         raise ValueError(f"no order is called {kind}")
 
     async def _ordered(self, kind: str, order: BaseModel) -> Instance:
@@ -176,7 +176,7 @@ class Placements:
 
     async def _decide_here(self, kind: str, body: bytes, deadline_s: float) -> bytes:
         async with asyncio.timeout(deadline_s), self._lock:
-            decided = self.decide(kind, body)
+            decided = self.decide(kind, body, self._replica.state)
             for event in decided.events:
                 self._journal.append(event)
         return decided_bytes(decided)

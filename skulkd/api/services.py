@@ -20,6 +20,7 @@ from skulkd.api.placing import Placements
 from skulkd.api.protocol import own_app
 from skulkd.api.running_settings import RunningSettings
 from skulkd.api.swarm_room import SwarmRoom
+from skulkd.api.tracing_switch import TracingSwitch
 from skulkd.cluster.reign import GetReign
 from skulkd.cluster.replica import Replica
 from skulkd.cluster.state_view import StateView
@@ -69,6 +70,7 @@ class Services:
     metrics: Metrics
     inference: Inference
     placements: Placements
+    tracing: TracingSwitch
     peers: Peers
     store: StoreRoom
     reign: GetReign

@@ -13,13 +13,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from skulkd.cluster.codec import Unreadable, dump, is_message, kind_of, load
+from skulkd.cluster.commits import Commits
 from skulkd.cluster.core import Core
 from skulkd.cluster.disk import RecordFile
 from skulkd.cluster.fabric import Fabric, FabricPlan
 from skulkd.cluster.fabric_peers import FabricPeers
 from skulkd.cluster.frames import BadFrame, Head, decode, encode
 from skulkd.cluster.greeting import PROTOCOL, Greeting, read_greeting, same_place, why_not
-from skulkd.cluster.messages import Beat, Bye, Entry, Message
+from skulkd.cluster.messages import Beat, Bye, Entry, Message, Session, Stored
 from skulkd.cluster.private import without_words
 from skulkd.cluster.reign import Reign, session_age_s
 from skulkd.cluster.ruling import Rules
@@ -100,12 +101,17 @@ class Cluster:
         """Addresses of nodes that were lost and did not say good-bye."""
         self._carrying = False
         self._flush_due = False
+        self.down = ""
+        """Why this part does not run at the moment; commands are refused then."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._advanced = asyncio.Event()
         self._session = self.core.session
         self._session_since = time.monotonic()
         """When this node learned of the session; used when its master does not say its age."""
-        self._saving = Saving(file, lambda: self.core.ledger) if file is not None else None
+        self._saving = (
+            Saving(file, lambda: self.core.ledger, self._on_saved) if file is not None else None
+        )
+        self.commits = Commits(self.core, self._saving, self._after)
         # The command line may have made this node part of nothing but itself.
         self.core.start(time.monotonic(), alone=not (plan.peers or plan.multicast))
         self._carry_out()
@@ -132,12 +138,10 @@ class Cluster:
     def decided(self, command: str) -> tuple[int, str] | None:
         return self.core.ledger.answers.get(command)
 
-    def decide(self, events: Sequence[Event], command: str, answer: str) -> int:
-        if self.core.ruling is None:
-            raise RuntimeError("only a master decides")
-        index = self.core.ruling.append([without_words(one) for one in events], command, answer)
-        self._after()
-        return index
+    @property
+    def disk_problem(self) -> str:
+        """Why the last write of placements failed; empty when it did not."""
+        return self._saving.problem if self._saving is not None else ""
 
     async def wait_for(self, index: int, deadline_s: float) -> None:
         try:
@@ -182,8 +186,13 @@ class Cluster:
         # At once: waiting for more would wake an idle daemon once more for every tick.
         self._carry_out()
         self._flush()
-        if self._saving is not None and self.core.ledger.session is not None and self.core.synced:
+        if self._saving is not None and self.core.synced:
             self._saving.look(now)
+
+    def _on_saved(self, session: Session | None, index: int, problem: str) -> None:
+        core = self.core
+        if core.role == "following" and session is not None and session == core.session:
+            self._say(Stored(session, index, problem), session.master)
 
     async def leave(self) -> None:
         """Say good-bye, write what must outlive the process, close."""
@@ -226,6 +235,8 @@ class Cluster:
             message = load(kind, rest)
             if isinstance(message, Bye):
                 self._lose(node, stopped=True)
+            elif isinstance(message, Stored):
+                self.commits.stored(node, message)
             else:
                 self.core.receive(time.monotonic(), node, message)
         elif node in self.greetings:
@@ -303,6 +314,7 @@ class Cluster:
         self._alive.pop(node, None)
         self._refused.discard(node)
         self.core.lost(time.monotonic(), node, stopped=stopped)
+        self.commits.lost(node)
         self.peers.lost(node)
         self.fabric.forget(node)
         self._telemetry.forget(node)
@@ -353,6 +365,7 @@ class Cluster:
             case Applied():
                 self._changes.applied(self.core.ledger.state, action.entries)
                 self._advance()
+                self._save_commands(action.entries)
             case Replaced():
                 self._changes.replaced(self.core.ledger.state)
                 self._advance()
@@ -367,6 +380,12 @@ class Cluster:
                     self._greet(node)
             case Said():
                 log.log(logging.INFO if action.level == "info" else logging.WARNING, action.text)
+
+    def _save_commands(self, entries: Sequence[Entry]) -> None:
+        """A follower writes commands at once: their answers wait for it."""
+        follows = self.core.role == "following"
+        if self._saving is not None and follows and any(entry.command for entry in entries):
+            self._saving.save_now()
 
     def _say(self, message: Message, to: NodeId | None) -> None:
         frame = encode(kind_of(message), dump(message))

@@ -1,4 +1,4 @@
-"""What must be decided once: asked for on any node, decided by the master, answered.
+"""What must be decided once: asked for on any node, decided and written by the master, answered.
 
 A command carries an id and may be asked again, also of the next master: what was decided is in
 the journal with its answer, so it is never decided twice.
@@ -9,34 +9,25 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Protocol
 from uuid import uuid4
 
+from skulkd.cluster.commits import NOT_MASTER, Commits, Decision
+from skulkd.cluster.ledger import Ledger
 from skulkd.peers import PeerError, PeerRefused, Peers
-from skulkd.wire.events import Event
 from skulkd.wire.ids import NodeId
 
 METHOD = "cluster.command"
-NOT_MASTER = "not_master"
 NO_MASTER = "no_master"
+CLUSTER_DOWN = "ClusterDown"
 ASK_S = 5.0
 """One attempt; a master that is lost meanwhile ends it sooner."""
 LOOK_S = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """What becomes of a command."""
-
-    events: Sequence[Event]
-    answer: bytes = b"{}"
-    """JSON."""
-
-
-Decide = Callable[[bytes], Decision]
-"""What the master makes of the body of a command, on its own state; at once, without waiting.
+Decide = Callable[[bytes, Ledger], Decision]
+"""What the master makes of the body of a command, on this ledger; at once, without waiting.
 
 Raises `PeerRefused` to refuse; kind, message and data reach whoever sent the command.
 """
@@ -45,16 +36,17 @@ Raises `PeerRefused` to refuse; kind, message and data reach whoever sent the co
 class Reigning(Protocol):
     """What commands need of this node's part in the cluster."""
 
+    commits: Commits
+    """What the master decides goes through this."""
+    down: str
+    """Why this node's part in the cluster does not run; empty when it does."""
+
     def master(self) -> NodeId | None:
         """Who leads, as far as this node knows and is up to date."""
         ...
 
     def decided(self, command: str) -> tuple[int, str] | None:
         """Index and answer of a command that is in the journal."""
-        ...
-
-    def decide(self, events: Sequence[Event], command: str, answer: str) -> int:
-        """Only on the master: order these events; the index of the last."""
         ...
 
     async def wait_for(self, index: int, deadline_s: float) -> None:
@@ -85,6 +77,7 @@ class Commands:
         head = json.dumps({"id": command, "kind": kind}).encode()
         ends = time.monotonic() + deadline_s
         while (left := ends - time.monotonic()) > 0:
+            self._check_up()
             master = self._cluster.master()
             if master is None:
                 await asyncio.sleep(min(LOOK_S, left))
@@ -94,7 +87,7 @@ class Commands:
                     master, METHOD, head + b"\n" + body, deadline_s=min(ASK_S, left)
                 )
             except PeerRefused as refusal:
-                if refusal.kind != NOT_MASTER:
+                if refusal.kind not in (NOT_MASTER, CLUSTER_DOWN):
                     raise
                 await asyncio.sleep(LOOK_S)
                 continue
@@ -107,18 +100,26 @@ class Commands:
         message = f"no master answered in {deadline_s:g} s; try again"
         raise PeerRefused(self._peers.node_id, NO_MASTER, message)
 
+    def _check_up(self) -> None:
+        """Raises PeerRefused: what a node decided that is cut off from the others would be lost."""
+        if self._cluster.down:
+            text = "the cluster task of this node is down and is being restarted"
+            text += f": {self._cluster.down}"
+            raise PeerRefused(self._peers.node_id, CLUSTER_DOWN, text)
+
     async def _answer(self, _asker: NodeId, frame: bytes) -> bytes:
         me = self._peers.node_id
+        self._check_up()
         if self._cluster.master() != me:
             raise PeerRefused(me, NOT_MASTER, f"{me} is not the master")
         head, _, body = frame.partition(b"\n")
         asked = json.loads(head)
         command, kind = str(asked["id"]), str(asked["kind"])
         if (known := self._cluster.decided(command)) is not None:
-            return b"%d\n%s" % (known[0], known[1].encode())
+            return b"%d\n%s" % await self._cluster.commits.confirm(
+                command, known[0], known[1].encode()
+            )
         decide = self._decisions.get(kind)
         if decide is None:
             raise PeerRefused(me, "unknown_command", f"this version knows no command {kind}")
-        decision = decide(body)
-        index = self._cluster.decide(decision.events, command, decision.answer.decode())
-        return b"%d\n%s" % (index, decision.answer)
+        return b"%d\n%s" % await self._cluster.commits.commit(command, lambda on: decide(body, on))

@@ -115,9 +115,12 @@ class RecordFile:
         line = tail_line(change)
         fd = os.open(self.tail(self._base), os.O_WRONLY | os.O_APPEND)
         try:
-            if os.write(fd, line) != len(line):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            _write_whole(fd, line)
             os.fsync(fd)
+        except OSError:
+            # What is refused must not come back with the next start.
+            os.ftruncate(fd, self._tail_bytes)
+            raise
         finally:
             os.close(fd)
         self._tail_bytes += len(line)
@@ -130,6 +133,11 @@ class RecordFile:
         for file in self.path.parent.glob(f"{self.path.stem}-*.tail"):
             if file not in kept:
                 file.unlink(missing_ok=True)
+
+
+def _write_whole(fd: int, line: bytes) -> None:
+    if os.write(fd, line) != len(line):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def tail_line(change: Change) -> bytes:

@@ -26,9 +26,9 @@ from typing import Any, Literal, Protocol
 
 import zenoh
 
+from skulkd.cluster.fabric_files import password_file, tls_settings
 from skulkd.cluster.outbox import Outbox
 from skulkd.cluster.sealing import Heard, Seal
-from skulkd.settings.files import make_private_dir, write_atomic
 from skulkd.wire.ids import NodeId
 
 LEASE_MS = 2800
@@ -141,6 +141,7 @@ class Fabric:
         self._outboxes: dict[NodeId, Outbox] = {}
         self._numbers = itertools.count(1)
         self._heard = Heard()
+        self._password_file: Path | None = None
         self._said: set[tuple[str, NodeId | None]] = set()
         """Where sending has failed and it was logged."""
 
@@ -152,6 +153,8 @@ class Fabric:
             session = zenoh.open(self._config())
         except zenoh.ZError as error:
             raise FabricError(_reason(error)) from error
+        except OSError as error:
+            raise FabricError(f"the password file cannot be written: {error}") from error
         self._session = session
         me = self.plan.node_id
         self._declared = [
@@ -162,6 +165,10 @@ class Fabric:
             ),
             session.liveliness().declare_token(f"{self._root}/alive/{me}"),
         ]
+
+    @property
+    def is_open(self) -> bool:
+        return self._session is not None
 
     def close(self) -> None:
         """Blocking; call it in a thread. Others see this node vanish."""
@@ -320,12 +327,16 @@ class Fabric:
                     self._woken = False
                     return
                 plane, node, body = self._inbox.popleft()
-            if plane in deliver:
-                deliver[plane](node)
-                continue
-            self.traffic.frames_in += 1
-            self.traffic.bytes_in += len(body)
-            self._sink.received(node, plane, body)
+            try:
+                if plane in deliver:
+                    deliver[plane](node)
+                    continue
+                self.traffic.frames_in += 1
+                self.traffic.bytes_in += len(body)
+                self._sink.received(node, plane, body)
+            except Exception:
+                # One message that cannot be handled must not make this node deaf.
+                log.exception("handling a message of %s failed (%s)", node, plane)
         if self._loop is not None:
             self._loop.call_soon(self._drain)
 
@@ -360,39 +371,28 @@ class Fabric:
             "transport/auth/usrpwd": {
                 "user": _USER,
                 "password": self._seal.password,
-                "dictionary_file": str(self._dictionary()),
+                "dictionary_file": str(self._password()),
             },
         }
         if plan.tls:
-            values["transport/link/tls"] = _tls(plan.tls)
+            tls = plan.tls
+            files = tls_settings(tls.certificate, tls.key, tls.authority)
+            values["transport/link/tls"] = files
         config = zenoh.Config()
         for key, value in values.items():
             _insert(config, key, value)
         return config
 
-    def _dictionary(self) -> Path:
-        """Whom this node lets in, as Zenoh wants it: a file that only this user can read."""
-        make_private_dir(self.plan.home)
-        file = self.plan.home / f"peers-{self._seal.realm}"
-        write_atomic(file, f"{_USER}:{self._seal.password}\n".encode(), mode=0o600)
-        return file
+    def _password(self) -> Path:
+        """Written once: whoever was lost must be called again on a full disk, too."""
+        if self._password_file is None:
+            file = self.plan.home / f"peers-{self._seal.realm}"
+            self._password_file = password_file(file, _USER, self._seal.password)
+        return self._password_file
 
 
 def _insert(config: zenoh.Config, key: str, value: object) -> None:
     config.insert_json5(key, json.dumps(value))
-
-
-def _tls(files: TlsFiles) -> dict[str, object]:
-    """Both sides show a certificate of the same authority."""
-    return {
-        "root_ca_certificate": str(files.authority),
-        "listen_certificate": str(files.certificate),
-        "listen_private_key": str(files.key),
-        "connect_certificate": str(files.certificate),
-        "connect_private_key": str(files.key),
-        "enable_mtls": True,
-        "verify_name_on_connect": False,
-    }
 
 
 def _reason(error: Exception) -> str:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
+from typing import get_args
 
+from skulkd.cluster.telemetry import Problem
 from skulkd.wire.downloads import DownloadFailed, DownloadProgress
-from skulkd.wire.health import HealthLevel, HealthReason, NodeHealth
+from skulkd.wire.health import HealthCode, HealthLevel, HealthReason, NodeHealth
 from skulkd.wire.machine import DiskUsage
 
 GIB = 1024**3
@@ -22,8 +24,12 @@ def node_health(
     disk: DiskUsage | None,
     silence_s: float,
     warnings: Iterable[str] = (),
+    problems: Iterable[Problem] = (),
 ) -> NodeHealth:
-    """Reasons in a fixed order: downloads, disk, event log, silence. What was not read is none."""
+    """Reasons in a fixed order: downloads, disk, event log, problems, silence.
+
+    What was not read is none.
+    """
     judged: list[tuple[HealthLevel, HealthReason]] = [
         ("error", _failed_download(entry))
         for entry in downloads
@@ -32,6 +38,7 @@ def node_health(
     if disk is not None:
         judged += _disk_reasons(disk)
     judged += [("warn", _degraded(text)) for text in warnings if text.startswith(EVENT_LOG)]
+    judged += [("error", reason) for one in problems if (reason := _problem(one)) is not None]
     if silence_s > UNREACHABLE_S:
         judged.append(("warn", _silent(silence_s)))
     levels = {level for level, _ in judged}
@@ -82,6 +89,14 @@ def _degraded(warning: str) -> HealthReason:
         message=warning,
         remediation=f"{cure}; events are written again by themselves then.",
     )
+
+
+def _problem(problem: Problem) -> HealthReason | None:
+    """None for a code of a newer version."""
+    for code in get_args(HealthCode):
+        if code == problem.code:
+            return HealthReason(code=code, message=problem.message, remediation=problem.remediation)
+    return None
 
 
 def _silent(silence_s: float) -> HealthReason:

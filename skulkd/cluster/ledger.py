@@ -43,6 +43,8 @@ class Ledger:
         self.state = State()
         self.waiting: dict[InstanceId, Placement] = {}
         self._waiting_as_of = -1
+        self.waiting_known = False
+        """Whether the master has told a follower what waits: without that a record is not whole."""
         self.names: dict[NodeId, str] = {}
         """Of every node that is or was here, as far as a placement may need it."""
         self.membership = Membership()
@@ -98,20 +100,25 @@ class Ledger:
         if self.session is not None:
             self.ancestors = (Ancestor(self.session, self.head), *self.ancestors)[:ANCESTORS]
         self.session = session
+        self.waiting_known = True
         self.lineage = self.lineage or f"{session.master}/{session.clock}"
 
     def take_waiting(self, placements: Iterable[Placement], head: int) -> None:
         """The master's list as of this index; ignored when this node's is newer."""
         if head >= self._waiting_as_of:
             self._waiting_as_of = head
+            self.waiting_known = True
             self.waiting = {one.instance.instance_id: one for one in placements}
 
-    def continue_in(self, session: Session, lineage: str, ancestors: Iterable[Ancestor]) -> None:
+    def continue_in(
+        self, session: Session | None, lineage: str, ancestors: Iterable[Ancestor]
+    ) -> None:
         """What this node holds is a part of that session's history."""
         self.session = session
         self.lineage = lineage
         self.ancestors = tuple(ancestors)
         self._waiting_as_of = -1
+        self.waiting_known = False
 
     def replace(self, snapshot: Snapshot) -> None:
         """Take over the state of another node."""
@@ -155,6 +162,16 @@ class Ledger:
         return any(
             instance_id == one and event_id not in heard for event_id, one in self.deletions.items()
         )
+
+    def branch(self) -> Ledger:
+        """A ledger with the same state, to try out commands on; it has no entries to hand out."""
+        other = Ledger()
+        other.continue_in(self.session, self.lineage, self.ancestors)
+        other.state, other.names = self.state, self.names
+        other.waiting = dict(self.waiting)
+        other.membership = self.membership.copy()
+        other.deletions = self.deletions.copy()
+        return other
 
     def record(self) -> Record:
         """What is worth keeping when everything is switched off."""

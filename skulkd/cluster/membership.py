@@ -6,6 +6,7 @@ node holds the same list; `unconfirmed` is what this node has noticed and no mas
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Collection, Iterable
 from datetime import datetime
 
@@ -27,6 +28,13 @@ class Membership:
         self.lost: dict[str, LostMember] = {}
         self.unconfirmed: dict[str, LostMember] = {}
         self._leaving = False
+
+    def copy(self) -> Membership:
+        """The same knowledge, to try out events on."""
+        other = copy.copy(self)
+        other.names, other.lost = self.names.copy(), self.lost.copy()
+        other.unconfirmed = self.unconfirmed.copy()
+        return other
 
     def joined(self, name: str, earlier_name: str | None = None) -> None:
         """A node is here; `earlier_name` when it was known by another name."""

@@ -143,6 +143,15 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class Stored:
+    """From a follower: the journal as far as index `index` is on its disk, or why it is not."""
+
+    session: Session
+    index: int
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Waiting:
     """Placements that have no nodes as of index `head`: the whole list, every few seconds."""
 
@@ -212,6 +221,6 @@ class Bye:
 
 
 Message = (
-    Beat | Join | Entries | Snapshot | Waiting | Submit | Known | Conquer | Cede | Ceded | Named
-    | Bye
+    Beat | Join | Entries | Snapshot | Stored | Waiting | Submit | Known | Conquer | Cede | Ceded
+    | Named | Bye
 )  # fmt: skip

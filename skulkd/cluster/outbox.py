@@ -5,6 +5,7 @@ A node that is slow or frozen holds up its own thread and nobody else's.
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 from collections.abc import Callable
@@ -13,6 +14,8 @@ from skulkd.wire.ids import NodeId
 
 MAX_BYTES = 64 * 1024 * 1024
 IDLE_S = 20.0
+
+log = logging.getLogger(__name__)
 
 
 class Outbox:
@@ -58,6 +61,10 @@ class Outbox:
                 continue
             if body is None or self._closed:
                 return
-            self._send(self._node, body)
+            try:
+                self._send(self._node, body)
+            except Exception:
+                # Without this thread nothing would be sent to the node again.
+                log.exception("sending to %s failed", self._node)
             with self._lock:
                 self._bytes -= len(body)

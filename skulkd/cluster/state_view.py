@@ -52,6 +52,7 @@ def merge(state: State, readings: Mapping[NodeId, Readings], now: datetime) -> S
                     disks.get(node),
                     silence_seconds(seen, now),
                     known[node].warnings if node in known else (),
+                    known[node].problems if node in known else (),
                 )
                 for node, seen in last_seen.items()
             },
@@ -79,7 +80,11 @@ class StateView:
 
     def current(self) -> State:
         """The merged state at this moment."""
-        return merge(self._replica.state, self._telemetry.all(), self._now())
+        return self.over(self._replica.state)
+
+    def over(self, state: State) -> State:
+        """This state, merged with the readings of this moment."""
+        return merge(state, self._telemetry.all(), self._now())
 
     def as_bytes(self) -> bytes:
         """The merged state as JSON, at most a second old and never behind a change."""

@@ -22,6 +22,15 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that does not work on a node; the code is one of `HealthCode`."""
+
+    code: str
+    message: str
+    remediation: str
+
+
+@dataclass(frozen=True, slots=True)
 class Readings:
     """What one node last said of itself; None where it has said nothing."""
 
@@ -36,6 +45,7 @@ class Readings:
     draining: bool = False
     """It takes no new placements and, where it can be avoided, no new requests."""
     wired: Memory | None = None
+    problems: tuple[Problem, ...] = ()
 
 
 def dump_readings(readings: Readings) -> bytes:

@@ -37,10 +37,20 @@ class EventWriter:
         self._hurried = False
         self._idle = True
         self.lost = 0
-        self._thread = threading.Thread(target=self._run, name="event-log", daemon=True)
+        self._thread = self._new_thread()
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
 
     def start(self) -> None:
+        """Also again, when the thread has died."""
+        if self._thread.ident is not None:
+            self._thread = self._new_thread()
         self._thread.start()
+
+    def _new_thread(self) -> threading.Thread:
+        return threading.Thread(target=self._run, name="event-log", daemon=True)
 
     def take(self, index: int, event: Event) -> None:
         if len(self._queue) >= self._room:

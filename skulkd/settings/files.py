@@ -69,6 +69,15 @@ def create_atomic(path: Path, data: bytes, *, mode: int) -> bool:
     return True
 
 
+def remove_durably(path: Path) -> None:
+    """Delete a file that may be missing; it stays deleted after a power loss. Raises OSError."""
+    try:
+        path.unlink()
+    except FileNotFoundError:
+        return
+    _sync_directory(path.parent)
+
+
 def make_private_dir(path: Path) -> None:
     """Create a directory that only its owner may enter. An existing one is left as it is."""
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -6,9 +6,10 @@ Started and stopped by the node; handlers and the worker use its parts.
 import asyncio
 import logging
 import ssl
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from skulkd.store.access import store_token
 from skulkd.store.announcer import Announcer
@@ -25,6 +26,7 @@ from skulkd.store.store_link import StoreAddress
 from skulkd.store.uses import name_of
 from skulkd.store.whereabouts import bind_host, store_host_address
 from skulkd.wire.cards import ModelCard
+from skulkd.wire.config import ModelStoreSection
 from skulkd.wire.downloads import DownloadProgress
 from skulkd.wire.ids import NodeId
 from skulkd.wire.state import State
@@ -68,15 +70,18 @@ class StoreRoom:
     calls: StoreCalls | None = None
     host: StoreHost | None = None
 
-    async def run(self) -> None:
-        """Serve, evict and announce, until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self.announcer.run())
-            tasks.create_task(self._keep_looking())
-            if self.setup.area is not None:
-                tasks.create_task(self.caretaker.run())
-            if self.host is not None:
-                tasks.create_task(self._serve(self.host))
+    def tasks(self) -> dict[str, Callable[[], Coroutine[Any, Any, None]]]:
+        """What runs as long as the daemon, by name; each may be started again after it failed."""
+        tasks: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
+            "store announcer": self.announcer.run,
+            "storage figures": self._keep_looking,
+        }
+        if self.setup.area is not None:
+            tasks["eviction"] = self.caretaker.run
+        host, store = self.host, self.setup.store
+        if host is not None and store is not None:
+            tasks["store server"] = lambda: self._serve(host, store)
+        return tasks
 
     async def stop(self) -> None:
         await self.staging.stop()
@@ -97,10 +102,15 @@ class StoreRoom:
                 log.warning("storage cannot be looked at: %s", error.message)
             await asyncio.sleep(SUMMARY_S)
 
-    async def _serve(self, host: StoreHost) -> None:
-        store = self.setup.store
-        if store is None:
-            return
+    async def _serve(self, host: StoreHost, store: ModelStoreSection) -> None:
+        """Until cancelled."""
+        try:
+            await self._listen(host, store)
+            await asyncio.get_running_loop().create_future()
+        finally:
+            await host.stop()
+
+    async def _listen(self, host: StoreHost, store: ModelStoreSection) -> None:
         pause_s = REBIND_S
         while True:
             try:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from skulkd.settings.files import make_private_dir, write_atomic
+from skulkd.settings.files import make_private_dir, remove_durably, write_atomic
 from skulkd.wire.base import format_zulu
 
 log = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ class Drain:
 
     def _write(self, since: str | None) -> None:
         if since is None:
-            self._file.unlink(missing_ok=True)
+            remove_durably(self._file)
             return
         make_private_dir(self._file.parent)
         write_atomic(self._file, json.dumps({"drainingSince": since}).encode(), mode=0o600)

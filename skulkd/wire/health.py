@@ -7,8 +7,17 @@ from pydantic import Field
 from skulkd.wire.base import CamelModel
 
 HealthLevel = Literal["ok", "warn", "error"]
-HealthCode = Literal["download_failed", "disk_full", "disk_low", "event_log", "unreachable"]
-"""`event_log` is ours: the reference says nothing of a log that only counts."""
+HealthCode = Literal[
+    "download_failed",
+    "disk_full",
+    "disk_low",
+    "event_log",
+    "unreachable",
+    "task_down",
+    "state_not_written",
+]
+"""Ours are `event_log` (events are counted, not stored), `task_down` (a background task of the
+daemon has failed and is being restarted) and `state_not_written` (commands are refused)."""
 
 
 class HealthReason(CamelModel):

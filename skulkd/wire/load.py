@@ -104,6 +104,9 @@ class DrainedNode(CamelModel):
     draining: bool | None = None
     changed: bool = False
     error: str | None = None
+    error_code: str | None = Field(
+        default=None, description="StorageFull or StorageFailed: it could not be written."
+    )
 
 
 class DrainAnswer(CamelModel):

@@ -30,6 +30,7 @@ from skulkd.api.storage import serve_storage
 from skulkd.api.swarm_jobs import ClusterExecutor
 from skulkd.api.swarm_room import Base, SwarmRoom
 from skulkd.api.trace_desk import TraceDesk
+from skulkd.api.tracing_switch import TracingSwitch
 from skulkd.api.worker_seam import Worker
 from skulkd.cluster.lone_peers import LonePeers
 from skulkd.cluster.reign import lone_reign
@@ -118,6 +119,7 @@ def some_services(
         metrics=Metrics("0.0.0", dict),
         inference=inference,
         placements=some_placements(view, replica, inference, settings, peers),
+        tracing=TracingSwitch(replica, inference.journal),
         peers=peers,
         store=build_store(setup, library, around),
         reign=lone_reign(peers.node_id),

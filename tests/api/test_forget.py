@@ -35,7 +35,7 @@ def a_master() -> Core:
 def deciding(core: Core) -> LostNodes:
     async def send(kind: str, body: bytes, _deadline_s: float) -> bytes:
         assert kind == FORGET
-        decision = decide_forget(core, body)
+        decision = decide_forget(core, core.membership, body)
         for event in decision.events:
             core.append(100.0, event)
         return decision.answer

@@ -5,17 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import logging
 import socket
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import psutil
 import pytest
 from aiohttp import web
 
-from skulkd.api.background import BackgroundTasks
 from skulkd.api.lifecycle import Lifecycle
 from skulkd.api.listen import stop_listening
 from skulkd.api.routes import RouteTable
@@ -38,44 +35,6 @@ def test_only_the_first_restart_is_accepted() -> None:
     lifecycle = Lifecycle(())
     assert lifecycle.ask_restart()
     assert not lifecycle.ask_restart()
-
-
-async def test_a_background_task_that_dies_costs_readiness_and_is_logged(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    node = some_services(tmp_path)
-    background = BackgroundTasks(node.lifecycle)
-
-    async def work() -> None:
-        raise RuntimeError("no more data")
-
-    async with serving(node) as url, aiohttp.ClientSession() as client:
-
-        async def readiness() -> tuple[int, dict[str, Any]]:
-            async with client.get(f"{url}/readyz") as answer:
-                return answer.status, await answer.json()
-
-        assert await readiness() == (200, {"status": "ok"})
-        with caplog.at_level(logging.ERROR):
-            background.start("readings", work())
-            async with asyncio.timeout(20):
-                while (found := await readiness())[0] == 200:
-                    continue
-        status, body = found
-        assert status == 503
-        message = body["error"]["message"]
-    assert "readings" in message
-    assert "no more data" in message
-    assert "'readings' ended unexpectedly" in caplog.text
-
-
-async def test_background_tasks_that_are_stopped_are_not_missed() -> None:
-    lifecycle = Lifecycle(())
-    background = BackgroundTasks(lifecycle)
-    background.start("one", asyncio.sleep(3600))
-    await background.stop()
-    assert lifecycle.why_not_ready() == []
-    assert len(asyncio.all_tasks()) == 1
 
 
 async def test_a_daemon_not_ready_yet_says_what_it_waits_for(tmp_path: Path) -> None:

@@ -56,6 +56,12 @@ INVALID = {
          ("500 Internal Server Error: Internal Server Error",)),
         (502, envelope("peer failed", 502), ServerFailed, ("peer failed",)),
         (503, b"", ServerFailed, ("503 Service Unavailable",)),
+        (
+            507,
+            b'{"error": {"message": "no space", "code": 507, "refusal": {"kind": "StorageFull"}}}',
+            Refused,
+            ("no space",),
+        ),
         (302, b"", ServerFailed, ("302 Found",)),
         (599, b"<html>", ServerFailed, ("599: <html>",)),
     ],

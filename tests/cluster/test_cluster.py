@@ -12,9 +12,11 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from skulkd.api.cluster_metrics import ClusterCollector
 from skulkd.cluster.codec import is_message
-from skulkd.cluster.commands import NO_MASTER, Decision
+from skulkd.cluster.commands import NO_MASTER
+from skulkd.cluster.commits import Decision
 from skulkd.cluster.frames import decode, encode
 from skulkd.cluster.greeting import PROTOCOL
+from skulkd.cluster.ledger import Ledger
 from skulkd.cluster.telemetry import Readings
 from skulkd.peers import PeerRefused
 from skulkd.wire.events import (
@@ -62,11 +64,11 @@ async def test_a_command_is_decided_once_by_the_master_and_seen_by_the_asker(
     async with clusters(tmp_path, "a", "b") as (a, b):
         decided: list[bytes] = []
 
-        def turn(body: bytes) -> Decision:
+        def turn(body: bytes, _: Ledger) -> Decision:
             decided.append(body)
             return Decision([TracingStateChanged(enabled=True)], b'{"was": false}')
 
-        def refuse(_body: bytes) -> Decision:
+        def refuse(_body: bytes, _: Ledger) -> Decision:
             raise PeerRefused(a.node_id, "too_big", "it does not fit", b'{"short": 1}')
 
         for member in (a, b):
@@ -86,7 +88,7 @@ async def test_a_command_is_decided_once_by_the_master_and_seen_by_the_asker(
 async def test_a_command_that_is_sent_again_gets_the_first_answer(tmp_path: Path) -> None:
     async with clusters(tmp_path, "a", "b") as (a, b):
         for member in (a, b):
-            member.commands.register("x", lambda _: Decision([TestEvent()], b'"done"'))
+            member.commands.register("x", lambda *_: Decision([TestEvent()], b'"done"'))
         frame = b'{"id": "c-1", "kind": "x"}\n'
         first = await b.cluster.peers.ask(a.node_id, "cluster.command", frame, deadline_s=60)
         await until(lambda: b.cluster.decided("c-1"), "the answer in the journal")
@@ -102,7 +104,7 @@ async def test_a_command_that_is_sent_again_gets_the_first_answer(tmp_path: Path
 async def test_a_command_waits_for_the_next_master(tmp_path: Path) -> None:
     async with clusters(tmp_path, "a", "b", "c") as (a, b, c):
         for member in (a, b, c):
-            member.commands.register("x", lambda _: Decision([TestEvent()], b'"done"'))
+            member.commands.register("x", lambda *_: Decision([TestEvent()], b'"done"'))
         await a.crash()
         assert await c.commands.send("x", b"", 60) == b'"done"'
         await until(lambda: agree([b, c]), "b and c to agree")
@@ -175,7 +177,7 @@ async def test_a_newer_minor_version_joins_and_what_it_adds_is_ignored(tmp_path:
             await until(lambda: agree([a, newer]), "one cluster")
             newer.cluster.append(InstanceCreated(instance=an_instance("i1", (a.node_id,))))
             await until(lambda: a.state.instances and newer.state == a.state, "the instance")
-            a.commands.register("x", lambda _: Decision([TestEvent()], b'"done"'))
+            a.commands.register("x", lambda *_: Decision([TestEvent()], b'"done"'))
             assert await newer.commands.send("x", b"", 60) == b'"done"'
             assert voice.said
         finally:
@@ -190,8 +192,9 @@ async def test_placements_and_deletions_are_on_disk_soon_after_they_changed(
             a.cluster.append(InstanceCreated(instance=an_instance(name, (a.node_id,))))
         await until(lambda: (one := a.file.load()) and len(one.placements) == 2, "both on disk")
         deleted = InstanceDeleted(instance_id=InstanceId("i1"))
-        a.cluster.decide([deleted], "c1", "{}")
-        await until(lambda: (one := a.file.load()) and one.deletions, "the deletion on disk")
+        await a.cluster.commits.commit("c1", lambda _: Decision([deleted]))
+        assert (one := a.file.load()) is not None
+        assert one.deletions, "a command is on disk when it is answered"
         a.cluster.append(TracingStateChanged(enabled=True))
     record = a.file.load()
     assert record is not None

@@ -18,6 +18,7 @@ from skulkd.placement.orders import Decided, DeleteOrder
 from skulkd.placement.refusals import UnknownInstance
 from skulkd.wire.events import InstanceCreated, InstanceDeleted
 from skulkd.wire.ids import EventId, InstanceId, NodeId
+from skulkd.wire.state import State
 from tests.cluster.simulation import Simulation
 from tests.daemon.builders import an_instance
 
@@ -113,20 +114,21 @@ def body_of(name: str) -> bytes:
 class _Nothing:
     """No instance is placed."""
 
-    def decide(self, _kind: str, _body: bytes) -> Decided:
+    def decide(self, _kind: str, _body: bytes, _base: State) -> Decided:
         raise UnknownInstance
 
 
 def test_an_instance_that_waits_for_a_place_can_be_deleted() -> None:
-    waiting = {InstanceId("i1"): Placement(an_instance("i1"), {})}
+    ledger = Ledger()
+    ledger.waiting = {InstanceId("i1"): Placement(an_instance("i1"), {})}
     placements = cast("Placements", _Nothing())
-    decided = decide_order(placements, waiting, DELETE, body_of("i1"))
+    decided = decide_order(placements, ledger, DELETE, body_of("i1"))
     [event] = decided.events
     assert isinstance(event, InstanceDeleted)
     assert event.instance_id == "i1"
     for kind, name in ((DELETE, "other"), (REPAIR, "i1")):
         with pytest.raises(UnknownInstance):
-            decide_order(placements, waiting, kind, body_of(name))
+            decide_order(placements, ledger, kind, body_of(name))
 
 
 def records(sim: Simulation, names: Iterable[str]) -> dict[str, object]:

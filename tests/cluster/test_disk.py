@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import os
 import stat
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -186,3 +188,41 @@ def test_differences_keep_what_did_not_change() -> None:
     change = difference(one, two)
     assert (change.placed, change.gone, change.deleted) == ((), (), ())
     assert applied(one, change) == two
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_every_save_syncs_its_file_and_new_files_their_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+    fsync = os.fsync
+
+    def noted(fd: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{fd}").readlink())
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    records = versions(2)
+    file = saved(tmp_path, records[:1])
+    [temporary, directory] = synced
+    assert temporary.name.startswith(".placements.json")
+    assert directory == tmp_path
+    synced.clear()
+    file.save(records[1])
+    assert synced == tails(tmp_path)
+
+
+def test_a_line_that_was_not_synced_does_not_come_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = versions(3)
+    file = saved(tmp_path, records[:2])
+
+    def fail(_: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", fail)
+        with pytest.raises(OSError, match="Input/output"):
+            file.save(records[2])
+    assert RecordFile(file.path).load() == records[1]

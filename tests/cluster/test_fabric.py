@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from skulkd.cluster import fabric_files
+from skulkd.cluster.fabric import FabricError
+from skulkd.cluster.outbox import Outbox
 from skulkd.peers import PeerGone, PeerRefused, PeerSilent
 from skulkd.wire.ids import NodeId
 from tests.cluster.fabrics import DEADLINE_S, Node, fabrics, open_fabric
@@ -282,3 +285,60 @@ async def test_a_frame_that_somebody_recorded_cannot_be_said_again(tmp_path: Pat
             a.fabric._session = session
         assert len(b.heard) == 5
         assert b.fabric.traffic.replayed == 6
+
+
+async def test_on_a_full_disk_lost_nodes_are_still_called_and_a_start_still_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with fabrics(tmp_path, "a", "b") as (a, b):
+
+        def full(path: Path, *_: object, **__: object) -> None:
+            raise OSError(28, "No space left on device", str(path))
+
+        monkeypatch.setattr(fabric_files, "write_atomic", full)
+        await asyncio.to_thread(a.fabric.introduce, [b.address])
+        again = Node("b", tmp_path, peers=[a.address])
+        await open_fabric(again.fabric)
+        await asyncio.to_thread(again.fabric.close)
+        stranger = Node("new", tmp_path, peers=[a.address])
+        with pytest.raises(FabricError, match="password file cannot be written"):
+            await asyncio.to_thread(stranger.fabric.open, asyncio.get_running_loop())
+
+
+async def test_a_message_that_cannot_be_handled_does_not_make_a_node_deaf(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with fabrics(tmp_path, "a", "b") as (a, b):
+        await a.sees(b)
+        await b.sees(a)
+        b.peers.serve("echo", echo)
+        with monkeypatch.context() as patched:
+            failed = asyncio.Event()
+
+            def fail(*_: object) -> None:
+                failed.set()
+                raise RuntimeError("a bug")
+
+            patched.setattr(b, "received", fail)
+            a.fabric.send(b.node_id, b"anything")
+            await asyncio.wait_for(failed.wait(), DEADLINE_S)
+        answer = await a.peers.ask(b.node_id, "echo", b"x", deadline_s=DEADLINE_S)
+        assert answer == b"node-a:x"
+        assert "a bug" in caplog.text
+
+
+async def test_a_send_that_fails_does_not_end_the_sender() -> None:
+    sent: list[bytes] = []
+
+    def send(_: NodeId, body: bytes) -> None:
+        if body == b"bad":
+            raise RuntimeError("a bug")
+        sent.append(body)
+
+    outbox = Outbox(NodeId("node-a"), send)
+    for body in (b"one", b"bad", b"two"):
+        assert outbox.put(body)
+    async with asyncio.timeout(DEADLINE_S):
+        while sent != [b"one", b"two"]:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    outbox.close()
