@@ -6,7 +6,7 @@ It must not ask anybody anything; `commands/doctor.py` gathers the facts.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from skulkctl.tables import Column, Resource
 from skulkctl.units import GIB, age_text, size_text
@@ -362,22 +362,7 @@ TABLE: Mapping[str, tuple[Check, Callable[[Facts], str]]] = {
 }
 """Each check, and what it says when it finds nothing."""
 
-QUICK = ("version", "fresh", "memory", "instances", "warnings", "clock")
-
 _CLOCKS = "let every machine keep its time by NTP"
-
-
-def quick_warnings(facts: Facts) -> Iterator[tuple[str, Finding]]:
-    """Name and finding of every warning that needs no more facts than `status` has."""
-    unread = [node for node in facts.nodes if integer(node, "disk", "availableBytes") is None]
-    found = {
-        **{name: (TABLE[name][0], facts) for name in QUICK},
-        "disk": (disk, replace(facts, nodes=unread)),
-    }
-    for name, (check, known) in found.items():
-        for finding in check(known):
-            if finding.result == "warn":
-                yield name, finding
 
 
 def run_checks(facts: Facts) -> list[dict[str, object]]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from skulkctl.checks import Facts, Finding, quick_warnings
+from skulkctl.checks import TABLE, Facts, Finding, disk
 from skulkctl.checks import lost as lost_members
 from skulkctl.layout import pairs
 from skulkctl.screen import paint, printable
@@ -18,6 +19,9 @@ LEVELS = {"download_failed": "error", "disk_full": "error", "disk_low": "warn"}
 LEVELS |= {"event_log": "warn"}
 LEVELS |= {"unreachable": "error"}
 """A silent node is only `warn` to its peers; for the operator the cluster is not well."""
+
+QUICK = ("version", "fresh", "memory", "instances", "warnings", "clock")
+"""Checks of `doctor` that need no more facts than `status` has."""
 
 _INSTANCE_COLUMNS = "instance,model,ready,status,nodes"
 
@@ -85,8 +89,11 @@ def _lost(facts: Facts) -> list[Document]:
 
 
 def _checked(facts: Facts) -> list[Document]:
-    """The warnings of `doctor`, as far as the facts at hand go."""
-    return [_from_check(name, found) for name, found in quick_warnings(facts)]
+    """The warnings of `doctor`, as far as the facts at hand go. A low disk is a health reason."""
+    unread = [node for node in facts.nodes if integer(node, "disk", "availableBytes") is None]
+    found = [(name, finding) for name in QUICK for finding in TABLE[name][0](facts)]
+    found += [("disk", finding) for finding in disk(replace(facts, nodes=unread))]
+    return [_from_check(name, finding) for name, finding in found if finding.result == "warn"]
 
 
 def _from_check(name: str, found: Finding) -> Document:
