@@ -30,6 +30,7 @@ from skulkd.machine.redact import redact_text
 from skulkd.node_cluster import run_cluster
 from skulkd.node_rooms import build_rooms, build_services
 from skulkd.node_start import Options, Start, StartError, prepare
+from skulkd.swarm.service import SwarmService
 from skulkd.wire.events import TracingStateChanged
 from skulkd.wire.ids import NodeId
 from skulkd.worker.options import StopSteps
@@ -113,7 +114,7 @@ class Node:
         port: int = sockets[0].getsockname()[1]
         self._announce(Address(self._start.address.host, port))
         await lifecycle.stop_asked.wait()
-        await self._stop(lifecycle, background, runner, servers)
+        await self._stop(lifecycle, background, runner, servers, services.swarm.service)
         restart = lifecycle.restart_pending and not self._signalled
         return self._next_arguments(port) if restart else None
 
@@ -174,11 +175,16 @@ class Node:
         background: BackgroundTasks,
         runner: web.AppRunner,
         servers: list[asyncio.Server],
+        gateway_node: SwarmService,
     ) -> None:
         pace = RESTART if lifecycle.restart_pending and not self._signalled else STOP
         await asyncio.sleep(pace.answer_s)
         await stop_listening(servers)
-        failed = await lifecycle.drain(pace.grace_s, pace.abort_s)
+        # Jobs of a gateway get the same grace as requests of clients.
+        failed, _ = await asyncio.gather(
+            lifecycle.drain(pace.grace_s, pace.abort_s),
+            gateway_node.stop(pace.grace_s, pace.abort_s),
+        )
         if failed:
             log.warning("%d requests were not finished and got a 503", failed)
         # Good-bye first: others should not wait for what this node no longer does.

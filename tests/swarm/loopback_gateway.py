@@ -34,6 +34,8 @@ class Fault:
 
     status: int = 500
     body: Any = None
+    raw: bytes | None = None
+    """Sent as it is, instead of the body."""
     hang: bool = False
     drop: bool = False
 
@@ -118,6 +120,8 @@ class LoopbackGateway:
             await self._forever.wait()
         if fault.drop and request.transport is not None:
             request.transport.abort()
+        if fault.raw is not None:
+            return web.Response(body=fault.raw, status=fault.status)
         return _json(fault.body, fault.status)
 
     def release(self) -> None:

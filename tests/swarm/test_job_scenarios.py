@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from skulkd.swarm.gateway import GatewayError
+from skulkd.swarm.errors import GatewayError
 from skulkd.swarm.generic_contract import (
     UnsafePath,
     is_known_type,

@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 from skulkd.swarm.claims import Claims
-from skulkd.swarm.gateway import GatewayError, check_gateway_url
-from skulkd.swarm.node_config import ConfigError, node_config, setup_config
+from skulkd.swarm.errors import Busy, ConfigError, GatewayError, NotEnrolled
+from skulkd.swarm.gateway import check_gateway_url
+from skulkd.swarm.node_config import node_config, setup_config
 from skulkd.swarm.node_files import NodeFiles
-from skulkd.swarm.service import Busy, Host, NotEnrolled, SwarmService
+from skulkd.swarm.service import Host, SwarmService
 from skulkd.swarm.telemetry import Machine
 from tests.peer_mesh import peer_mesh
 from tests.swarm.loopback_gateway import Fault, LoopbackGateway, loopback_gateway
@@ -151,7 +152,7 @@ async def test_a_refused_setup_changes_nothing(gateway: LoopbackGateway, tmp_pat
     with pytest.raises(GatewayError, match="request_failed:403") as refused:
         await service.setup(OWNER_KEY, {"gateway": gateway.base_url})
     assert OWNER_KEY not in str(refused.value)
-    with pytest.raises(ConfigError, match="without runtime_token"):
+    with pytest.raises(GatewayError, match="without runtime_token"):
         await service.setup(OWNER_KEY, {"gateway": gateway.base_url})
     assert not (tmp_path / "config.json").exists()
     assert service.status()["configured"] is False

@@ -12,7 +12,8 @@ from typing import Any
 from skulkd.swarm.claims import Claims
 from skulkd.swarm.event_forwarder import EventForwarder
 from skulkd.swarm.job_book import JobBook
-from skulkd.swarm.session import WAIT_MS, Session
+from skulkd.swarm.pacing import WAIT_MS
+from skulkd.swarm.session import Session
 from tests.peer_mesh import peer_mesh
 from tests.swarm.loopback_gateway import Fault
 from tests.swarm.rig import Rig, job, rig, running
@@ -67,10 +68,10 @@ async def test_models_that_cannot_be_listed_degrade_the_heartbeat(tmp_path: Path
 
 
 async def test_a_poll_has_the_recorded_shape(tmp_path: Path) -> None:
-    async with rig(tmp_path) as node:
+    async with rig(tmp_path, max_jobs=3) as node:
         assert await node.session.poll() is None
-        recorded = VECTORS["wire_captures_0_1_128"]["poll"]
-        assert recorded["wait_ms"] == WAIT_MS
+        recorded = VECTORS["wire_captures_0_1_79"]["poll"]["body"]
+        assert recorded["wait_ms"] == WAIT_MS == 25_000
         same(node.gateway.bodies("poll")[0], {**recorded, "node_id": "shn_v"})
 
 
@@ -293,7 +294,7 @@ async def test_results_are_tried_four_times_and_then_with_the_next_heartbeat(
     tmp_path: Path,
 ) -> None:
     async with rig(tmp_path) as node:
-        faults = [Fault(500), Fault(404), Fault(drop=True), Fault(503), Fault(404)]
+        faults = [Fault(500), Fault(401), Fault(drop=True), Fault(503), Fault(429)]
         node.gateway.faults["result"].extend(faults)
         node.gateway.hold_polls = True
         await node.gateway.offer(job())
