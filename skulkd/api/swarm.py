@@ -22,6 +22,7 @@ from skulkd.swarm.node_config import SETUP_GATEWAY, Setup
 from skulkd.swarm.service import SwarmService
 from skulkd.wire.swarm import (
     SETUP_OPTIONS,
+    GenericCancel,
     GenericEnvelope,
     SwarmEnroll,
     SwarmLeave,
@@ -159,7 +160,23 @@ async def post_generic_job(request: web.Request, body: GenericEnvelope) -> web.S
         return await _send(request, await node.swarm.service.run_generic(body.model_dump()))
 
 
-def _check_invocation(request: web.Request, body: GenericEnvelope) -> None:
+@routes.post(
+    "/v1/swarm/self-hosted/node/generic-jobs/{job_id}/cancel",
+    summary="Cancel a generic job that runs; its result says so",
+    body=GenericCancel,
+    answer=SwarmReport,
+    errors=(400, 401, 404),
+)
+async def post_generic_cancel(request: web.Request, body: GenericCancel) -> web.StreamResponse:
+    _check_invocation(request, body)
+    if request.match_info["job_id"] != body.job_id:
+        raise ApiError(400, "job_id of the body is not the one of the path")
+    if not _service(request).cancel_generic(body.job_id):
+        raise ApiError(404, f"generic job {body.job_id} does not run here")
+    return await _send(request, {"job_id": body.job_id, "status": "cancelled"})
+
+
+def _check_invocation(request: web.Request, body: GenericEnvelope | GenericCancel) -> None:
     """An owner who has set a signing secret wants every job signed. Raises ApiError 401."""
     secret = services(request).settings.sources.environ.get(SIGNING_SECRET, "").strip()
     if not secret:

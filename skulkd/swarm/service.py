@@ -333,6 +333,10 @@ class SwarmService:
             )
         return await self._generic.execute(envelope)
 
+    def cancel_generic(self, job_id: str) -> bool:
+        """Whether such a job ran."""
+        return self._generic is not None and self._generic.cancel(job_id)
+
     # Status
 
     def config(self) -> NodeConfig | None:

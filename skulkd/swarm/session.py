@@ -17,7 +17,7 @@ from skulkd.swarm.answers import polled_job
 from skulkd.swarm.capabilities import Probed, capability_block
 from skulkd.swarm.catalog import catalog_entry
 from skulkd.swarm.claims import Claims
-from skulkd.swarm.errors import GatewayError
+from skulkd.swarm.errors import GatewayError, as_gateway_error
 from skulkd.swarm.gateway import GONE, Gateway
 from skulkd.swarm.heartbeat import Facts, Look, heartbeat_body, once_report
 from skulkd.swarm.job_book import JobBook
@@ -194,7 +194,7 @@ class Session:
         try:
             await self.heartbeat()
         except Exception as error:  # noqa: BLE001 - any failure is told and tried again
-            self._heartbeat_failed(_gateway_error(error, "the heartbeat"))
+            self._heartbeat_failed(as_gateway_error(error, "the heartbeat"))
             return
         if self.standing.retired or self.standing.heartbeat_error:
             log.info("the gateway takes heartbeats again")
@@ -260,7 +260,7 @@ class Session:
         try:
             found = await self._poll_unless_stopped()
         except Exception as error:  # noqa: BLE001 - any failure is told and tried again
-            self._poll_failed(_gateway_error(error, "the poll"))
+            self._poll_failed(as_gateway_error(error, "the poll"))
             return
         self.standing.poll_streak = 0
         self.standing.poll_error = None
@@ -393,11 +393,3 @@ class Session:
             sleep.cancel()
             wake.cancel()
         event.clear()
-
-
-def _gateway_error(error: Exception, what: str) -> GatewayError:
-    """Errors that nobody expected are treated like those of the gateway, and logged in full."""
-    if isinstance(error, GatewayError):
-        return error
-    log.error("%s failed unexpectedly", what, exc_info=error)
-    return GatewayError(f"{what} failed: {type(error).__name__}: {error}"[:200])

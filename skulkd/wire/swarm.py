@@ -120,6 +120,14 @@ class SwarmReport(SnakeModel):
     report: dict[str, Any]
 
 
+class GenericCancel(SnakeModel):
+    """Which generic job to end."""
+
+    job_id: str = Field(min_length=1, max_length=256)
+    request_id: str = Field(min_length=1, max_length=256)
+    node_id: str = Field(min_length=1, max_length=256)
+
+
 class GenericEnvelope(SnakeModel):
     """A generic job; `job` is checked by its own contract, every mistake at once."""
 

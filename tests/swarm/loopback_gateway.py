@@ -51,6 +51,8 @@ class LoopbackGateway:
     answers: dict[str, Any] = field(default_factory=dict)
     hold_polls: bool = False
     """Empty polls wait for a job as long as they ask for, as a gateway is expected to do."""
+    hold_s: float | None = None
+    """Hold them for so long instead."""
     open_polls: int = 0
     most_open_polls: int = 0
     base_url: str = ""
@@ -100,7 +102,7 @@ class LoopbackGateway:
         try:
             async with self._changed:
                 if self.hold_polls:
-                    await self._hold(body["wait_ms"] / 1000)
+                    await self._hold(self.hold_s or body["wait_ms"] / 1000)
                 return self.jobs.popleft() if self.jobs else {"job": None}
         finally:
             self.open_polls -= 1
@@ -139,7 +141,8 @@ async def loopback_gateway() -> AsyncIterator[LoopbackGateway]:
     gateway = LoopbackGateway()
     app = web.Application()
     app.router.add_post("/{path:.*}", gateway.handle)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    # A node that goes away ends its call, so that nothing is handed to nobody.
+    runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
