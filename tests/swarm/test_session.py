@@ -314,6 +314,7 @@ async def test_a_drain_ends_a_poll_that_is_held(tmp_path: Path) -> None:
             session.notify()
             await node.gateway.until(lambda: node.gateway.open_polls == 0)
             assert session.poll_reason() == "draining"
+            assert session.standing.poll_error is None  # ended, not timed out
 
 
 async def test_stop_gives_jobs_their_grace_and_answers_for_the_rest(tmp_path: Path) -> None:
