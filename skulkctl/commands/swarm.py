@@ -161,7 +161,8 @@ def leave(
     protect(call, "leave the gateway", Danger("leave the gateway", why=why))
     report = _ask(call, "/v1/swarm/leave", {"force": force})
     node_id = text(report, "node_id") or ""
-    write(call.style.single("Leave", report, node_id, lambda _: f"left as {node_id}\n"))
+    sentence = f"left as {node_id}\n" if node_id else "left the gateway\n"
+    write(call.style.single("Leave", report, node_id, lambda _: sentence))
     told = mapping(report, "gateway_notification")
     if not flag(told, "notified"):
         call.talk.warning(f"the gateway was not told: {text(told, 'error') or 'no token'}")

@@ -18,6 +18,7 @@ import aiohttp
 from skulkd.swarm.agents import Agent
 from skulkd.swarm.answers import is_header_token
 from skulkd.swarm.capabilities import Probed
+from skulkd.swarm.catalog import exposed_slugs
 from skulkd.swarm.claims import Claims
 from skulkd.swarm.enrolment import Enrolment
 from skulkd.swarm.errors import Busy, ConfigError, GatewayError, NotEnrolled
@@ -378,7 +379,7 @@ class SwarmService:
                 supervision=self._supervision,
                 book=self._book,
                 running=self.running(),
-                models=[agent["slug"] for agent in self._host.agents()],
+                models=exposed_slugs(self._host.agents(), config.exposure),
                 file_problems=problems,
             )
         )

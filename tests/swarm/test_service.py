@@ -454,6 +454,15 @@ async def test_a_bad_relay_address_is_not_used(gateway: LoopbackGateway, tmp_pat
         assert service.status()["state"] == "polling"
 
 
+async def test_status_lists_only_what_is_offered(gateway: LoopbackGateway, tmp_path: Path) -> None:
+    service = a_service(tmp_path, gateway)
+    await service.setup(OWNER_KEY, {"gateway": gateway.base_url, "exposure-policy": "off"})
+    assert service.status()["models"] == []
+    assert service.status()["expose_all_models"] is False
+    offered = gateway.bodies("heartbeat")[0]["models"]
+    assert {model["exposed"] for model in offered} == {False}
+
+
 def test_a_state_file_that_is_no_state_is_named(gateway: LoopbackGateway, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{nonsense")
     status = a_service(tmp_path, gateway).status()
