@@ -207,12 +207,14 @@ def _entry(facts: Mapping[str, Any], stage: Stage) -> Entry:
 
 
 def _read_entry(body: Mapping[str, Any]) -> Entry:
-    refusal = body.get("refusal")
+    result, refusal = body.get("result"), body.get("refusal")
+    # Files of earlier versions tell it only in the result.
+    never_began = isinstance(result, dict) and result.get("pre_start_failure") is True
     return Entry(
         body["job_id"],
         body["stage"],
         body["node_id"],
         body["request_id"],
-        pre_start=body.get("pre_start") is True,
+        pre_start=never_began or body.get("pre_start") is True,
         refusal=None if refusal is None else Refusal(**refusal),
     )

@@ -264,7 +264,8 @@ class Session:
             return
         self.standing.poll_streak = 0
         self.standing.poll_error = None
-        if found is None or not self._begin(*found):
+        # A job that arrives during a stop is not acknowledged, so the gateway leases it again.
+        if found is None or self._stopping or not self._begin(*found):
             self._no_work_at = began
 
     async def _poll_unless_stopped(self) -> tuple[Job, str | None] | None:
