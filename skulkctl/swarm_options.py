@@ -38,10 +38,13 @@ def _setup(  # noqa: PLR0913, PLR0917 - one parameter per option of the referenc
     block: Annotated[str | None, _text("--block", "A,B", "Never offer these.")] = None,
     expose_all: Annotated[bool, _flag("--expose-all", "Offer all models; the default.")] = False,
     no_expose_all: Annotated[
-        bool, _flag("--no-expose-all", "Offer only what --allow names.")
+        bool, _flag("--no-expose-all", "Offer only what --allow names; wins over the others.")
     ] = False,
     exposure_policy: Annotated[
-        str | None, _text("--exposure-policy", "WORD", "all or none.")
+        str | None,
+        _text(
+            "--exposure-policy", "WORD", "all or none (off, disabled); unknown words are refused."
+        ),
     ] = None,
     max_concurrent_jobs: Annotated[
         int | None, _number("--max-concurrent-jobs", "Jobs at once; 1 if not given.")

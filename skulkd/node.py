@@ -29,6 +29,7 @@ from skulkd.node_rooms import build_rooms, build_services
 from skulkd.node_start import Options, Start, StartError, prepare
 from skulkd.node_tasks import start_tasks
 from skulkd.supervision import EXIT_TASK_FAILED
+from skulkd.swarm.service import SwarmService
 from skulkd.wire.events import TracingStateChanged
 from skulkd.wire.ids import NodeId
 from skulkd.worker.options import StopSteps
@@ -119,7 +120,7 @@ class Node:
         if rooms.tasks.failed:
             log.critical("stopping: background task %r keeps failing", rooms.tasks.failed)
             signal.setitimer(signal.ITIMER_REAL, STOP_LIMIT_S)
-        await self._stop(lifecycle, runner, servers)
+        await self._stop(lifecycle, runner, servers, services.swarm.service)
         restart = lifecycle.restart_pending and not self._signalled
         return self._next_arguments(port) if restart else None
 
@@ -164,11 +165,16 @@ class Node:
         lifecycle: Lifecycle,
         runner: web.AppRunner,
         servers: list[asyncio.Server],
+        gateway_node: SwarmService,
     ) -> None:
         pace = RESTART if lifecycle.restart_pending and not self._signalled else STOP
         await asyncio.sleep(pace.answer_s)
         await stop_listening(servers)
-        failed = await lifecycle.drain(pace.grace_s, pace.abort_s)
+        # Jobs of a gateway get the same grace as requests of clients.
+        failed, _ = await asyncio.gather(
+            lifecycle.drain(pace.grace_s, pace.abort_s),
+            gateway_node.stop(pace.grace_s, pace.abort_s),
+        )
         if failed:
             log.warning("%d requests were not finished and got a 503", failed)
         # Good-bye first: others should not wait for what this node no longer does.

@@ -52,11 +52,10 @@ def setup(call: Invocation) -> int:
     given = call.options
     key = _owner_key(call, given.get("api_key"), stdin=bool(given.get("api_key_stdin")))
     options = _named({name: given.get(name) for name in SETUP if not name.startswith("api_key")})
-    if call.options.get("dry_run"):
-        call.talk.note(f"would set up with {options or 'the defaults'}")
-        return ExitCode.DONE
-    _protect(call, "enrol this node with a gateway")
     body = {"options": options} | ({} if key is None else {"apiKey": key})
+    if call.options.get("dry_run"):
+        return _show_plan(call, "/v1/swarm/setup", body)
+    _protect(call, "enrol this node with a gateway")
     report = _ask(call, "/v1/swarm/setup", body)
     _show_heartbeat(call, report)
     return ExitCode.DONE
@@ -91,11 +90,10 @@ def enroll(
     if not token:
         raise UsageMistake("no one-time token", hints=["add  --token-stdin < FILE"])
     options = _named({"gateway": gateway, "server_name": server_name})
-    if call.options.get("dry_run"):
-        call.talk.note(f"would enrol as {node_id}")
-        return ExitCode.DONE
-    _protect(call, "enrol this node with a gateway")
     body = {"nodeId": node_id, "enrollmentToken": token, "options": options}
+    if call.options.get("dry_run"):
+        return _show_plan(call, "/v1/swarm/enroll", body)
+    _protect(call, "enrol this node with a gateway")
     report = _ask(call, "/v1/swarm/enroll", body)
     write(call.style.single("Enrolment", report, node_id, lambda _: f"enrolled as {node_id}\n"))
     return ExitCode.DONE
@@ -174,7 +172,8 @@ def leave(
     protect(call, "leave the gateway", Danger("leave the gateway", why=why))
     report = _ask(call, "/v1/swarm/leave", {"force": force})
     node_id = text(report, "node_id") or ""
-    write(call.style.single("Leave", report, node_id, lambda _: f"left as {node_id}\n"))
+    sentence = f"left as {node_id}\n" if node_id else "left the gateway\n"
+    write(call.style.single("Leave", report, node_id, lambda _: sentence))
     told = mapping(report, "gateway_notification")
     if not flag(told, "notified"):
         call.talk.warning(f"the gateway was not told: {text(told, 'error') or 'no token'}")
@@ -211,6 +210,19 @@ def _ask(call: Invocation, path: str, body: object) -> Document:
     from skulkctl.views.read import mapping
 
     return mapping(_gateway_client(call).change("POST", path, body), "report")
+
+
+def _show_plan(call: Invocation, path: str, body: Document) -> int:
+    """The daemon checks URL, options and key, and says what it would send; it sends nothing."""
+    from skulkctl.views.swarm import plan_screen
+
+    report = _ask(call, path, {**body, "dryRun": True})
+    write(
+        call.style.single(
+            "SetupPlan", report, "planned", lambda _: plan_screen(report, call.style.room)
+        )
+    )
+    return ExitCode.DONE
 
 
 def _protect(call: Invocation, what: str) -> None:

@@ -14,12 +14,15 @@ from skulkd.api.errors import ApiError
 from skulkd.api.routes import RouteTable
 from skulkd.api.services import services
 from skulkd.api.streams import send
-from skulkd.swarm.gateway import GatewayError
+from skulkd.swarm.answers import is_plain_id
+from skulkd.swarm.errors import Busy, ConfigError, GatewayError, NotEnrolled
+from skulkd.swarm.gateway import check_gateway_url, same_gateway
 from skulkd.swarm.invocation_token import GENERIC_SCOPE, TokenRefused, verify_token
-from skulkd.swarm.node_config import ConfigError
-from skulkd.swarm.service import Busy, NotEnrolled, SwarmService
+from skulkd.swarm.node_config import SETUP_GATEWAY, Setup
+from skulkd.swarm.service import SwarmService
 from skulkd.wire.swarm import (
     SETUP_OPTIONS,
+    GenericCancel,
     GenericEnvelope,
     SwarmEnroll,
     SwarmLeave,
@@ -31,6 +34,7 @@ from skulkd.wire.swarm import (
 routes = RouteTable("swarm")
 ERRORS = (400, 404, 409, 502)
 OWNER_KEY = "MSWARM_API_KEY"
+GATEWAY_URL = "MSWARM_GATEWAY_BASE_URL"
 SIGNING_SECRET = "MSWARM_SELF_HOSTED_INVOCATION_SIGNING_SECRET"  # noqa: S105 - its name
 SIGNED = ("node_id", "job_id", "request_id")
 
@@ -50,12 +54,44 @@ async def get_swarm(request: web.Request) -> web.StreamResponse:
 )
 async def post_setup(request: web.Request, body: SwarmSetup) -> web.StreamResponse:
     options = _known(body.options)
+    async with _refusals():
+        wanted = _service(request).planned(options)
+        key = body.api_key or _environment_key(request, wanted.gateway_base_url)
+        if body.dry_run:
+            return await _send(request, _plan(wanted))
+        return await _send(request, await _service(request).setup(key, options))
+
+
+def _environment_key(request: web.Request, gateway: str) -> str:
+    """The daemon's own key, which only the gateway that its environment names may see."""
     environ = services(request).settings.sources.environ
-    key = body.api_key or environ.get(OWNER_KEY, "").strip()
+    key = environ.get(OWNER_KEY, "").strip()
     if not key:
         raise ApiError(400, f"apiKey is missing, and so is {OWNER_KEY} in the daemon's environment")
-    async with _refusals():
-        return await _send(request, await _service(request).setup(key, options))
+    own = check_gateway_url(environ.get(GATEWAY_URL, "").strip() or SETUP_GATEWAY)
+    if not same_gateway(gateway, own):
+        raise ApiError(
+            400,
+            f"apiKey is missing: {OWNER_KEY} of the daemon's environment is sent only to {own},"
+            f" not to {gateway}",
+        )
+    return key
+
+
+def _plan(wanted: Setup) -> dict[str, Any]:
+    return {
+        "dry_run": True,
+        "gateway_base_url": wanted.gateway_base_url,
+        "server_name": wanted.server_name,
+        "expose_all_models": wanted.exposure.expose_all,
+        "model_allowlist": list(wanted.exposure.allow),
+        "model_blocklist": list(wanted.exposure.block),
+        "max_concurrent_jobs": wanted.max_jobs,
+        "max_concurrent_llm_jobs": wanted.max_llm_jobs,
+        "generic_jobs_enabled": wanted.generic_enabled,
+        "hardware_telemetry_enabled": wanted.hardware,
+        "load_reporting_enabled": wanted.load_reporting,
+    }
 
 
 @routes.post(
@@ -67,7 +103,11 @@ async def post_setup(request: web.Request, body: SwarmSetup) -> web.StreamRespon
 )
 async def post_enroll(request: web.Request, body: SwarmEnroll) -> web.StreamResponse:
     options = _known(body.options)
+    if not is_plain_id(body.node_id):
+        raise ApiError(400, f"nodeId {body.node_id[:64]!r} is no plain id of 1 to 256 characters")
     async with _refusals():
+        if body.dry_run:
+            return await _send(request, _plan(_service(request).planned(options)))
         report = await _service(request).enroll(body.node_id, body.enrollment_token, options)
         return await _send(request, report)
 
@@ -120,7 +160,23 @@ async def post_generic_job(request: web.Request, body: GenericEnvelope) -> web.S
         return await _send(request, await node.swarm.service.run_generic(body.model_dump()))
 
 
-def _check_invocation(request: web.Request, body: GenericEnvelope) -> None:
+@routes.post(
+    "/v1/swarm/self-hosted/node/generic-jobs/{job_id}/cancel",
+    summary="Cancel a generic job that runs; its result says so",
+    body=GenericCancel,
+    answer=SwarmReport,
+    errors=(400, 401, 404),
+)
+async def post_generic_cancel(request: web.Request, body: GenericCancel) -> web.StreamResponse:
+    _check_invocation(request, body)
+    if request.match_info["job_id"] != body.job_id:
+        raise ApiError(400, "job_id of the body is not the one of the path")
+    if not _service(request).cancel_generic(body.job_id):
+        raise ApiError(404, f"generic job {body.job_id} does not run here")
+    return await _send(request, {"job_id": body.job_id, "status": "cancelled"})
+
+
+def _check_invocation(request: web.Request, body: GenericEnvelope | GenericCancel) -> None:
     """An owner who has set a signing secret wants every job signed. Raises ApiError 401."""
     secret = services(request).settings.sources.environ.get(SIGNING_SECRET, "").strip()
     if not secret:

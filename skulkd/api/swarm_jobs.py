@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,7 +18,9 @@ from skulkd.api.whole_answer import WholeAnswer
 from skulkd.runner.protocol import Output
 from skulkd.store.catalogue import resolve_capabilities
 from skulkd.swarm.agents import JobError
-from skulkd.swarm.jobs import Emit, Outcome, Work
+from skulkd.swarm.jobs import Outcome, Sinks, Work
+from skulkd.swarm.messages import response_schema
+from skulkd.swarm.tool_calls import ToolCall, ollama_message
 from skulkd.wire.chat import ChatCompletionRequest
 from skulkd.worker.task_stream import TaskEnded
 
@@ -31,9 +34,10 @@ class ClusterExecutor:
     def __init__(self, inference: Inference) -> None:
         self._inference = inference
 
-    async def chat(self, work: Work, emit: Emit) -> Outcome:
+    async def chat(self, work: Work, sinks: Sinks) -> Outcome:
         streams = work.request.get("stream") is True
-        return await self._answer(_request(work.model, work.request), emit if streams else None)
+        sinks.status("thinking")
+        return await self._answer(work.model, work.request, sinks if streams else None)
 
     async def ollama(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
         options = body.get("options") or {}
@@ -43,31 +47,36 @@ class ClusterExecutor:
             asked["stop"] = options["stop"]
         if (shape := body.get("format")) is not None:
             asked["response_format"] = _response_format(shape)
+        if body.get("tools"):
+            asked["tools"] = body["tools"]
         model = str(body.get("model"))
-        outcome = await self._answer(_request(model, asked), None)
+        outcome = await self._answer(model, asked, None)
         return {
             "model": model,
-            "message": {"role": "assistant", "content": outcome.content},
+            "message": ollama_message(outcome.content, outcome.tool_calls),
             "done": True,
             "prompt_eval_count": outcome.prompt_tokens,
             "eval_count": outcome.completion_tokens,
         }
 
-    async def _answer(self, body: ChatCompletionRequest, emit: Emit | None) -> Outcome:
+    async def _answer(self, model: str, asked: Mapping[str, Any], sinks: Sinks | None) -> Outcome:
         try:
-            return await self._generate(self._prepare(body), emit)
+            return await self._generate(await self._prepare(model, asked), sinks)
         except ApiError as error:
             if error.status in _SENDERS_FAULT:
                 raise JobError("validation_failed", error.message) from error
             raise
 
-    def _prepare(self, body: ChatCompletionRequest) -> Wanted:
+    async def _prepare(self, model: str, asked: Mapping[str, Any]) -> Wanted:
+        """Large requests take long to check, which must not hold up the API."""
+        body = await asyncio.to_thread(_request, model, asked)
         instances = self._inference.dispatcher.instances_of(body.model)
-        wanted = read_chat(body, resolve_capabilities(card_of(instances[0])), bench=False)
+        capabilities = resolve_capabilities(card_of(instances[0]))
+        wanted = await asyncio.to_thread(read_chat, body, capabilities, bench=False)
         check_budget(wanted_tokens(body), [instance.context_token_limit for instance in instances])
         return wanted
 
-    async def _generate(self, wanted: Wanted, emit: Emit | None) -> Outcome:
+    async def _generate(self, wanted: Wanted, sinks: Sinks | None) -> Outcome:
         inference = self._inference
         answer = WholeAnswer(wanted.options.n)
         async with inference.commands.open() as command:
@@ -80,24 +89,28 @@ class ClusterExecutor:
                 if isinstance(item, Output):
                     inference.figures.tokens += sum(part.tokens for part in item.items)
                     answer.add(item)
-                    _emit(item, emit)
+                    _emit(item, sinks)
                 elif isinstance(item, TaskEnded):
                     _check(item)
-        if emit is not None:
-            emit(None)
+        calls = [ToolCall(c.id, c.name, c.arguments) for c in answer.choices[0].tool_calls]
+        if sinks is not None:
+            if calls:
+                sinks.tool_calls(calls)
+            sinks.emit(None)
         usage = answer.usage
         return Outcome(
             answer.choices[0].text,
             None if usage is None else usage.prompt_tokens,
             None if usage is None else usage.completion_tokens,
+            calls,
         )
 
 
-def _emit(output: Output, emit: Emit | None) -> None:
-    if emit is not None:
+def _emit(output: Output, sinks: Sinks | None) -> None:
+    if sinks is not None:
         for item in output.items:
             if item.text and item.choice == 0:
-                emit(item.text)
+                sinks.emit(item.text)
 
 
 def _check(ended: TaskEnded) -> None:
@@ -109,10 +122,11 @@ def _check(ended: TaskEnded) -> None:
 
 
 def _request(model: str, asked: Mapping[str, Any]) -> ChatCompletionRequest:
-    """The job's request for a local model. Tools are the gateway's, not offered here."""
-    wanted = {
-        key: value for key, value in asked.items() if key not in {"tools", "tool_choice", "n"}
-    }
+    """The job's request for a local model; one answer, whatever it asks for."""
+    wanted = {key: value for key, value in asked.items() if key != "n"}
+    shape = wanted.get("response_format")
+    if isinstance(shape, Mapping) and shape.get("type") == "json_schema":
+        wanted["response_format"] = _response_format(response_schema(shape))
     try:
         return ChatCompletionRequest.model_validate({**wanted, "model": model, "stream": False})
     except ValidationError as error:

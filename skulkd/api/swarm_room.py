@@ -72,7 +72,7 @@ class SwarmRoom:
         self.service = SwarmService(
             files,
             host,
-            lambda book: Claims(base.peers, lambda job_id: book.stage_of(job_id) is not None),
+            lambda book: Claims(base.peers, lambda job_id: not book.may_run(job_id)),
         )
         drain.on_change(self.service.notify)
 

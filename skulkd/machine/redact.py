@@ -34,10 +34,12 @@ _PROGRAM_OPTIONS = {
     "curl": ("-u", "-U", "--user", "--proxy-user"),
 }
 
-# `name=`, `name: `, `"name": ` in front of a value; possessive, so that bad input stays cheap.
-_ASSIGNED = r"(?<![\w./-])(-{0,2}[A-Za-z_][\w.-]*+)[\"']?\s*+[=:]\s*+"
+# `name=`, `name: `, `"name": ` in front of a value, with escaped quotes inside of another JSON
+# text; possessive, so that bad input stays cheap.
+_ASSIGNED = r"(?<![\w./-])(-{0,2}[A-Za-z_][\w.-]*+)(?:\\*+[\"'])?\s*+[=:]\s*+"
 _ASSIGNMENT = re.compile(_ASSIGNED)
 _NAMED = re.compile(rf"{_ASSIGNED}|(?<![\w./-])(--?[A-Za-z][\w-]*+)\s++")
+_ESCAPED_VALUE = re.compile(r"(\\++[\"']).*?(\1|\Z)", re.DOTALL)
 _VALUE = re.compile(r"\"(?:[^\"\\]|\\.)*+\"?|'(?:[^'\\]|\\.)*+'?|[^\s&]+", re.DOTALL)
 
 _AUTHORIZATION = re.compile(
@@ -123,8 +125,12 @@ def _hide_named_values(text: str) -> str:
     while match := _NAMED.search(text, start):
         parts.append(text[start : match.end()])
         start = match.end()
-        value = _VALUE.match(text, start) if is_secret_name(match[1] or match[2]) else None
-        if value:
+        if not is_secret_name(match[1] or match[2]):
+            continue
+        if escaped := _ESCAPED_VALUE.match(text, start):
+            parts.append(escaped[1] + HIDDEN + escaped[2])
+            start = escaped.end()
+        elif value := _VALUE.match(text, start):
             parts.append(_hidden_like(value[0]))
             start = value.end()
     parts.append(text[start:])

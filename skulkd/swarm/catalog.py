@@ -140,6 +140,10 @@ def is_exposed(agent: Mapping[str, Any], exposure: Exposure) -> bool:
     return bool(names & set(exposure.allow)) if exposure.allow else exposure.expose_all
 
 
+def exposed_slugs(agents: Iterable[Mapping[str, Any]], exposure: Exposure) -> list[str]:
+    return [str(agent["slug"]) for agent in agents if is_exposed(agent, exposure)]
+
+
 def catalog_entry(agent: Mapping[str, Any], exposure: Exposure) -> Entry | None:
     """The agent as the gateway sees it, keys in the reference's order; None without a slug."""
     slug = optional_text(agent.get("slug"))

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from skulkd.store.catalogue import resolve_capabilities
 from skulkd.swarm.capabilities import Probed, no_gpu, no_software
 from skulkd.swarm.generic_jobs import RUNNER_OF_TYPE
 from skulkd.swarm.node_config import NodeConfig
@@ -19,6 +20,8 @@ from skulkd.wire.state import State
 
 ADAPTER = "openai-compatible-local"
 GIB = 1024**3
+# Others are no GPU, or nobody knows what: a machine without one reports its CPU here.
+_GPU_VENDORS = frozenset({"apple", "amd", "nvidia", "intel"})
 _ARCHES = {"x86_64": "x64", "amd64": "x64", "aarch64": "arm64"}
 
 
@@ -35,7 +38,7 @@ def cluster_agents(state: State) -> list[dict[str, Any]]:
             "adapter": ADAPTER,
             "defaultModel": model,
             "contextWindow": _context(placed[model]),
-            "supportsTools": False,
+            "supportsTools": _supports_tools(placed[model]),
             "capabilities": ["chat"],
             "health": {"status": _health(state, placed[model])},
         }
@@ -51,6 +54,11 @@ def slugs_of(models: Sequence[str]) -> dict[str, str]:
         model: slug if taken.count(slug) == 1 else normalize_server_name(model)
         for model, slug in short.items()
     }
+
+
+def _supports_tools(instances: Sequence[Instance]) -> bool:
+    shards = instances[0].shard_assignments.runner_to_shard.values()
+    return any(resolve_capabilities(shard.model_card).supports_tool_calling for shard in shards)
 
 
 def _context(instances: Sequence[Instance]) -> int | None:
@@ -95,7 +103,7 @@ def probe_machine(
 
 def _gpu(system: SystemPerformanceProfile | None, memory: MemoryUsage | None) -> dict[str, Any]:
     found = system.accelerator if system is not None else None
-    if found is None or found.vendor is None:
+    if found is None or found.vendor not in _GPU_VENDORS:
         return no_gpu()
     vendor = str(found.vendor)
     size = found.vram_total_bytes

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from skulkd.swarm.gateway import GatewayError
+from skulkd.swarm.errors import GatewayError
 
 BATCH = 8
 FLUSH_S = 0.25

@@ -6,7 +6,8 @@ they would carry it to somebody else.
 
 from __future__ import annotations
 
-import json
+import asyncio
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,23 +15,23 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
+from skulkd.swarm.answers import parse_answer, printable, well_formed
+from skulkd.swarm.errors import ConfigError, GatewayError
 from skulkd.swarm.messages import redact
-from skulkd.swarm.node_config import ConfigError
 from skulkd.swarm.pacing import is_private_host
 from skulkd.swarm.relay import PREFIX, Relay
-from skulkd.swarm.script_values import compact_json
+from skulkd.swarm.script_values import json_text
 
 GONE = 410
 _SHOWN = 200
-_MAX_ANSWER_BYTES = 16 * 1024 * 1024
-
-
-class GatewayError(Exception):
-    """A call failed. `status` is None when there was no answer."""
-
-    def __init__(self, message: str, status: int | None = None) -> None:
-        super().__init__(message)
-        self.status = status
+_REDACTED_BYTES = 64 * 1024
+# No compression: a small response could unpack into a very large one.
+_HEADERS = {"content-type": "application/json", "accept-encoding": "identity"}
+_UNUSUAL = re.compile(r"[\x00-\x20\x7f\\]")
+MAX_JOB_BYTES = 8 * 1024 * 1024
+MAX_ANSWER_BYTES = 1024 * 1024
+# Parsing more than this would hold up the event loop noticeably.
+_PARSE_INLINE_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +51,37 @@ class Credentials:
 
 
 def check_gateway_url(url: str) -> str:
-    """Raises ConfigError for what is no URL, and for tokens in the clear across the internet."""
-    parts = urlsplit(url)
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise ConfigError(f"the gateway must be an http or https URL, not {url[:200]}")
+    """The URL without trailing slashes.
+
+    Raises ConfigError for what is no plain URL, and for tokens in the clear across the internet.
+    """
+    shown = printable(url[:200])
+    try:
+        parts = urlsplit(url)
+        port_ok = parts.port != 0
+    except ValueError as error:
+        raise ConfigError(f"the gateway URL {shown} is not valid: {error}") from error
+    if parts.scheme not in {"http", "https"} or not parts.hostname or not port_ok:
+        raise ConfigError(f"the gateway must be an http or https URL, not {shown}")
+    if _UNUSUAL.search(url) or parts.username is not None or parts.query or parts.fragment:
+        raise ConfigError(
+            f"the gateway URL {shown} must not contain spaces, backslashes, credentials,"
+            " a query or a fragment"
+        )
     if parts.scheme == "http" and not is_private_host(parts.hostname):
-        raise ConfigError(f"{url[:200]} would send the runtime token unencrypted; use https")
+        raise ConfigError(f"{shown} would send the runtime token unencrypted; use https")
     return url.rstrip("/")
+
+
+def same_gateway(one: str, other: str) -> bool:
+    """Whether two checked URLs lead to the same gateway."""
+    return _place(one) == _place(other)
+
+
+def _place(url: str) -> tuple[str, str | None, int, str]:
+    parts = urlsplit(url)
+    port = parts.port or {"http": 80, "https": 443}[parts.scheme]
+    return parts.scheme, parts.hostname, port, parts.path.rstrip("/")
 
 
 class Gateway:
@@ -84,7 +109,8 @@ class Gateway:
         return await self._post("/heartbeat", body, Credentials(token))
 
     async def poll(self, token: str, body: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
-        return await self._post(self._relay.url("poll"), body, Credentials(token), timeout_s)
+        url = self._relay.url("poll")
+        return await self._post(url, body, Credentials(token), timeout_s, MAX_JOB_BYTES)
 
     async def start(self, token: str, job_id: str, body: Mapping[str, Any]) -> None:
         await self._post(self._relay.url("start", job_id), body, Credentials(token))
@@ -107,38 +133,44 @@ class Gateway:
         body: Mapping[str, Any],
         credentials: Credentials,
         timeout_s: float | None = None,
+        max_bytes: int = MAX_ANSWER_BYTES,
     ) -> dict[str, Any]:
-        headers = {"content-type": "application/json", **credentials.headers()}
         timeout = aiohttp.ClientTimeout(total=timeout_s or self._timeout_s)
+        secrets = (credentials.token, credentials.api_key)
         try:
             async with self._session.post(
                 place if "://" in place else f"{self.base_url}{PREFIX}{place}",
-                data=compact_json(body).encode(),
-                headers=headers,
+                data=well_formed(json_text(body)).encode(),
+                headers={**_HEADERS, **credentials.headers()},
                 timeout=timeout,
                 allow_redirects=False,
             ) as response:
-                return await _answer(response, credentials)
+                raw = await _read(response, max_bytes)
+                return await _answer(raw, response.status, secrets)
         except TimeoutError as error:
             seconds = timeout_s or self._timeout_s
             raise GatewayError(f"no answer from the gateway in {seconds:g} s") from error
-        except aiohttp.ClientError as error:
-            text = redact(str(error), (credentials.token, credentials.api_key))
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            # ValueError: aiohttp refuses URLs, headers and bodies that it cannot send.
+            text = printable(redact(str(error) or type(error).__name__, secrets))[:_SHOWN]
             raise GatewayError(f"the gateway cannot be reached: {text}") from error
 
 
-async def _answer(response: aiohttp.ClientResponse, credentials: Credentials) -> dict[str, Any]:
+async def _read(response: aiohttp.ClientResponse, max_bytes: int) -> bytes:
     raw = bytearray()
     async for piece in response.content.iter_any():
         raw += piece
-        if len(raw) > _MAX_ANSWER_BYTES:
-            raise GatewayError("the gateway's answer is too large", response.status)
-    text = raw.decode("utf-8", "replace")
-    if not 200 <= response.status < 300:
-        shown = redact(text[:_SHOWN], (credentials.token, credentials.api_key))
-        raise GatewayError(f"request_failed:{response.status}:{shown}", response.status)
-    try:
-        found = json.loads(text)
-    except ValueError as error:
-        raise GatewayError("the gateway's answer is no JSON", response.status) from error
-    return found if isinstance(found, dict) else {}
+        if len(raw) > max_bytes:
+            message = f"the gateway's response is larger than {max_bytes} bytes"
+            raise GatewayError(message, response.status)
+    return bytes(raw)
+
+
+async def _answer(raw: bytes, status: int, secrets: tuple[str | None, ...]) -> dict[str, Any]:
+    if not 200 <= status < 300:
+        # Redacted before it is cut: half a secret would not be recognised.
+        text = redact(raw[:_REDACTED_BYTES].decode("utf-8", "replace"), secrets)
+        raise GatewayError(f"request_failed:{status}:{printable(text[:_SHOWN])}", status)
+    if len(raw) <= _PARSE_INLINE_BYTES:
+        return parse_answer(raw, status)
+    return await asyncio.to_thread(parse_answer, raw, status)

@@ -70,6 +70,9 @@ _UNSAFE_ARGS = frozenset(
 _TRUST_MODES = frozenset({"owner-local", "tenant-owned"})
 _NETWORKS = frozenset({"none", "egress-allowlist"})
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+# `C:/x` leads out of its directory on Windows, and the reference refuses it everywhere.
+_DRIVE = re.compile(r"[A-Za-z]:")
+_POLICY_LISTS = ("allowed_images", "allowed_package_publishers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +115,7 @@ def safe_relative_path(text: str) -> str:
         raise UnsafePath("backslash_not_allowed")
     if _SCHEME.match(text):
         raise UnsafePath("uri_path_not_allowed")
-    if text.startswith("/"):
+    if text.startswith("/") or _DRIVE.match(text):
         raise UnsafePath("absolute_path_not_allowed")
     segments = [part for part in text.split("/") if part not in {"", "."}]
     if ".." in segments:
@@ -184,6 +187,16 @@ def _check_policy(policy: object) -> Iterator[Issue]:
     raw = policy.get("allow_raw_command", False)
     if raw is not False:
         yield Issue("unsafe_field", "policy.allow_raw_command", "can only be false", raw)
+    for key in _POLICY_LISTS:
+        names = policy.get(key)
+        if names is not None and not (
+            isinstance(names, list) and all(optional_text(name) for name in names)
+        ):
+            yield Issue("invalid_type", f"policy.{key}", "must be a list of names", names)
+    most = policy.get("max_artifact_bytes")
+    if most is not None and not _is_positive(most):
+        message = "must be a number above zero"
+        yield Issue("invalid_limit", "policy.max_artifact_bytes", message, most)
 
 
 def _check_limits(limits: object) -> Iterator[Issue]:
@@ -193,9 +206,12 @@ def _check_limits(limits: object) -> Iterator[Issue]:
         yield Issue("invalid_type", "limits", "must be an object", limits)
         return
     for key, value in limits.items():
-        number = isinstance(value, int | float) and is_number(value) and value > 0
-        if not number:
+        if not _is_positive(value):
             yield Issue("invalid_limit", f"limits.{key}", "must be a number above zero", value)
+
+
+def _is_positive(value: object) -> bool:
+    return isinstance(value, int | float) and is_number(value) and value > 0
 
 
 def _check_inputs(inputs: object) -> Iterator[Issue]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import math
 import shutil
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -26,6 +26,7 @@ RUNNER_OF_TYPE = {
     "cuda.run": "cuda.package",
 }
 NEEDS_CAPABILITY = frozenset({"blender.render", "cuda.package"})
+CANCELLED = "cancelled"
 SANDBOX = "owner-local-process"
 MOST_REPEATS = 20
 LONGEST_DELAY_MS = 30_000
@@ -131,6 +132,8 @@ class GenericJobs:
         self._clocks = clocks
         self._directory = directory
         self._sleep = sleep
+        self._running: dict[str, asyncio.Future[Report]] = {}
+        self._cancelled: set[str] = set()
         self._places = asyncio.Semaphore(config.limits(draining=False).generic)
 
     async def execute(self, envelope: Mapping[str, Any]) -> Report:
@@ -144,10 +147,11 @@ class GenericJobs:
             result = await self._run(envelope, record)
         except GenericFailure as failure:
             code, issues = failure.code, failure.issues
-            record.note("failed", str(failure), {"code": code})
+            status = "cancelled" if code == CANCELLED else "failed"
+            record.note(status, str(failure), {"code": code})
             error = {"code": code, "message": str(failure), "retryable": code == "timeout"}
             finished = iso_time(self._clocks.wall())
-            result = {"job_id": job_id, "status": "failed", "error": error, "finished_at": finished}
+            result = {"job_id": job_id, "status": status, "error": error, "finished_at": finished}
         took_ms = max(0, round((self._clocks.monotonic() - began) * 1000))
         self._counters.finish("generic_job", took_ms, ok=code is None, code=code)
         return {
@@ -169,9 +173,31 @@ class GenericJobs:
         finally:
             self._counters.queued_generic -= 1
         try:
-            return await self._work(job, runner, record)
+            return await self._unless_cancelled(self._work(job, runner, record), record.job_id)
         finally:
             self._places.release()
+
+    async def _unless_cancelled(self, work: Coroutine[None, None, Report], job_id: str) -> Report:
+        running = asyncio.ensure_future(work)
+        self._running[job_id] = running
+        try:
+            return await running
+        except asyncio.CancelledError:
+            if not running.cancelled() or job_id not in self._cancelled:
+                raise
+            raise GenericFailure(CANCELLED, "the owner cancelled the job") from None
+        finally:
+            running.cancel()
+            self._running.pop(job_id, None)
+            self._cancelled.discard(job_id)
+
+    def cancel(self, job_id: str) -> bool:
+        """Whether such a job runs here; its result says `cancelled`."""
+        running = self._running.get(job_id)
+        if running is None:
+            return False
+        self._cancelled.add(job_id)
+        return running.cancel()
 
     async def _work(self, job: Job, runner: Runner, record: _Record) -> Report:
         outputs = await asyncio.to_thread(self._prepare, record.job_id)
@@ -246,7 +272,8 @@ class GenericJobs:
             message = f"the job ran into its timeout of {limit_ms} ms"
             raise GenericFailure("timeout", message) from None
         except Exception as error:
-            raise GenericFailure("runner_error", str(error) or type(error).__name__) from error
+            code = optional_text(getattr(error, "code", None)) or "runner_error"
+            raise GenericFailure(code, str(error) or type(error).__name__) from error
 
 
 def _artifacts(job: Job, outputs: Path) -> list[Report]:
@@ -257,7 +284,7 @@ def _artifacts(job: Job, outputs: Path) -> list[Report]:
     for entry in job.get("outputs") or ():
         name = safe_relative_path(str(entry["path"]))
         file = outputs / name
-        if file.is_symlink() or not file.is_file():
+        if not file.is_file() or file.resolve() != outputs.resolve() / name:
             if entry.get("required") is True:
                 raise GenericFailure("runner_error", f"the required output {name} is missing")
             continue

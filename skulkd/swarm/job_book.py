@@ -1,4 +1,4 @@
-"""What became of jobs, on disk: started, finished with a result that is owed, delivered.
+"""What became of jobs, on disk: started, finished with a result that is owed, delivered, refused.
 
 A result is on disk before it is posted and stays until the gateway has it, so a kill loses
 nothing. What was delivered leaves only its id behind, against a second run of the same job.
@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,20 +19,32 @@ from skulkd.swarm.script_values import sha256_hex
 
 KEPT_DELIVERED = 256
 KEPT_OWED = 1024
+KEPT_REFUSED = 32
 
-Stage = Literal["started", "finished", "delivered"]
+Stage = Literal["started", "finished", "delivered", "refused"]
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
+class Refusal:
+    """A result that the gateway will never take."""
+
+    status: int
+    at: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Entry:
-    """One job. The result is there while it is owed."""
+    """One job. Results stay on disk: many of them may be owed."""
 
     job_id: str
     stage: Stage
     node_id: str
-    request_id: str
-    result: dict[str, Any] | None = None
+    request_id: str | None
+    pre_start: bool = False
+    """The job never began here, so it may come again."""
+    refusal: Refusal | None = None
 
 
 class JobBook:
@@ -43,50 +55,79 @@ class JobBook:
         self._entries: dict[str, Entry] = {}
         for entry in self._read_all():
             self._entries[entry.job_id] = entry
+        self._cut_off = [e.job_id for e in self._entries.values() if e.stage == "started"]
+        """Jobs of an earlier process; others that are started still run."""
 
     def stage_of(self, job_id: str) -> Stage | None:
         entry = self._entries.get(job_id)
         return None if entry is None else entry.stage
 
+    def may_run(self, job_id: str) -> bool:
+        """Whether the job is new here, or comes again after it could not be started."""
+        entry = self._entries.get(job_id)
+        return entry is None or (entry.pre_start and entry.stage != "started")
+
     def started(self, job: Mapping[str, Any]) -> None:
-        self._write(
-            Entry(
-                str(job.get("job_id")),
-                "started",
-                str(job.get("node_id")),
-                str(job.get("request_id")),
-            )
-        )
+        self._write(_entry(job, "started"))
 
     def finished(self, result: Mapping[str, Any]) -> None:
         """The result is owed from now on."""
-        entry = Entry(
-            str(result.get("job_id")),
-            "finished",
-            str(result.get("node_id")),
-            str(result.get("request_id")),
-            dict(result),
-        )
-        self._write(entry)
+        self._write(_entry(result, "finished"), result)
         self._prune("finished", KEPT_OWED)
 
     def delivered(self, job_id: str) -> None:
+        """The gateway has the result. A job that never began is forgotten: it may come again."""
+        entry = self._entries.get(job_id)
+        if entry is None:
+            return
+        if entry.pre_start:
+            self.forget(job_id)
+            return
+        self._write(Entry(job_id, "delivered", entry.node_id, entry.request_id))
+        self._prune("delivered", KEPT_DELIVERED)
+
+    def refused(self, job_id: str, refusal: Refusal) -> None:
+        """The gateway will never take the result; only the reason is kept, for the operator."""
         entry = self._entries.get(job_id)
         if entry is not None:
-            self._write(Entry(job_id, "delivered", entry.node_id, entry.request_id))
-            self._prune("delivered", KEPT_DELIVERED)
+            self._write(replace(entry, stage="refused", refusal=refusal))
+            self._prune("refused", KEPT_REFUSED)
 
-    def owed(self) -> list[dict[str, Any]]:
-        """Results that the gateway does not have, oldest first."""
-        return [
-            entry.result
+    def owed(self) -> list[str]:
+        """Ids of jobs whose results the gateway does not have, oldest first."""
+        return [entry.job_id for entry in self._entries.values() if entry.stage == "finished"]
+
+    def refusals(self) -> dict[str, Refusal]:
+        """Why results were given up, by job, oldest first."""
+        return {
+            entry.job_id: entry.refusal
             for entry in self._entries.values()
-            if entry.stage == "finished" and entry.result is not None
-        ]
+            if entry.refusal is not None
+        }
+
+    def result_of(self, job_id: str) -> dict[str, Any] | None:
+        """The result that is owed, from disk; None when its file cannot be used any more."""
+        try:
+            body = json.loads(self._file(job_id).read_text(encoding="utf-8"))
+            result = body["result"]
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+            log.warning("the result of job %s cannot be read and is lost: %s", job_id, error)
+            return None
+        return result if isinstance(result, dict) else None
 
     def fail_interrupted(self) -> int:
-        """Jobs that were running when the process ended get their result now; how many."""
-        cut_off = [entry for entry in self._entries.values() if entry.stage == "started"]
+        """Jobs that an earlier process left running get their result now; how many."""
+        cut_off, self._cut_off = self._cut_off, []
+        try:
+            return self.fail(cut_off)
+        except OSError:
+            self._cut_off = cut_off
+            raise
+
+    def fail(self, job_ids: Iterable[str]) -> int:
+        """The result of jobs that were started here and are not run any more; how many."""
+        found = [self._entries.get(job_id) for job_id in job_ids]
+        cut_off = [entry for entry in found if entry is not None and entry.stage == "started"]
         for entry in cut_off:
             self.finished(
                 {
@@ -113,18 +154,20 @@ class JobBook:
         for job_id in list(self._entries):
             self.forget(job_id)
 
-    def _write(self, entry: Entry) -> None:
+    def _write(self, entry: Entry, result: Mapping[str, Any] | None = None) -> None:
         make_private_dir(self.directory)
+        refusal = entry.refusal
         body = {
             "job_id": entry.job_id,
             "request_id": entry.request_id,
             "node_id": entry.node_id,
             "stage": entry.stage,
+            "pre_start": entry.pre_start,
             "written": time.time_ns(),
-            **({} if entry.result is None else {"result": entry.result}),
+            **({} if result is None else {"result": dict(result)}),
+            **({} if refusal is None else {"refusal": asdict(refusal)}),
         }
-        text = json.dumps(body, ensure_ascii=False)
-        write_atomic(self._file(entry.job_id), text.encode(), mode=0o600)
+        write_atomic(self._file(entry.job_id), json.dumps(body).encode(), mode=0o600)
         self._entries.pop(entry.job_id, None)
         self._entries[entry.job_id] = entry
 
@@ -146,14 +189,32 @@ class JobBook:
         for file in sorted(self.directory.glob("*.json")):
             try:
                 body = json.loads(file.read_text(encoding="utf-8"))
-                entry = Entry(
-                    body["job_id"],
-                    body["stage"],
-                    body["node_id"],
-                    body["request_id"],
-                    body.get("result"),
-                )
-                found.append((int(body["written"]), entry))
-            except (OSError, ValueError, KeyError, TypeError) as error:
+                found.append((int(body["written"]), _read_entry(body)))
+            except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
                 log.warning("%s is no record of a job and is left alone: %s", file.name, error)
         return [entry for _, entry in sorted(found, key=lambda item: item[0])]
+
+
+def _entry(facts: Mapping[str, Any], stage: Stage) -> Entry:
+    request_id = facts.get("request_id")
+    return Entry(
+        str(facts.get("job_id")),
+        stage,
+        str(facts.get("node_id")),
+        None if request_id is None else str(request_id),
+        pre_start=facts.get("pre_start_failure") is True,
+    )
+
+
+def _read_entry(body: Mapping[str, Any]) -> Entry:
+    result, refusal = body.get("result"), body.get("refusal")
+    # Files of earlier versions tell it only in the result.
+    never_began = isinstance(result, dict) and result.get("pre_start_failure") is True
+    return Entry(
+        body["job_id"],
+        body["stage"],
+        body["node_id"],
+        body["request_id"],
+        pre_start=never_began or body.get("pre_start") is True,
+        refusal=None if refusal is None else Refusal(**refusal),
+    )

@@ -22,9 +22,10 @@ from skulkd.swarm.agents import (
     select_agent,
     start_body,
 )
+from skulkd.swarm.answers import job_flaw
 from skulkd.swarm.catalog import default_model, is_exposed
+from skulkd.swarm.errors import GatewayError
 from skulkd.swarm.event_forwarder import Chunk, EventForwarder
-from skulkd.swarm.gateway import GatewayError
 from skulkd.swarm.messages import (
     chat_completion,
     chunk,
@@ -36,12 +37,20 @@ from skulkd.swarm.messages import (
 )
 from skulkd.swarm.node_config import NodeConfig
 from skulkd.swarm.pacing import execution_class
-from skulkd.swarm.script_values import is_number, optional_text
+from skulkd.swarm.script_values import is_number, iso_time, optional_text
 from skulkd.swarm.telemetry import Counters, ExecutionClass
+from skulkd.swarm.tool_calls import (
+    ToolCall,
+    ollama_tool_calls,
+    tool_calls_choice,
+    tool_calls_chunk,
+)
 
 Emit = Callable[[str | None], None]
 """One piece of text; None for the end of a stream."""
 Result = dict[str, Any]
+LONGEST_MS = 7 * 24 * 3_600_000
+"""No policy of a gateway holds a slot for longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +68,23 @@ class Outcome:
     content: str
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
+    tool_calls: Sequence[ToolCall] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Sinks:
+    """Where an executor reports to while it works."""
+
+    emit: Emit
+    tool_calls: Callable[[Sequence[ToolCall]], None]
+    status: Callable[[str], None]
+    """A new phase of the work; the gateway learns of it with the result."""
 
 
 class Executor(Protocol):
     """Runs jobs on models. Errors may carry a `code`; their text is redacted before it leaves."""
 
-    async def chat(self, work: Work, emit: Emit) -> Outcome: ...
+    async def chat(self, work: Work, sinks: Sinks) -> Outcome: ...
 
     async def ollama(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
         """A body of Ollama's `/api/chat`, answered in its words."""
@@ -101,6 +121,7 @@ class _Run:
     began: float
     started: bool = False
     progress: list[dict[str, Any]] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
     agent: Agent | None = None
 
     @property
@@ -177,6 +198,8 @@ class JobRunner:
         return result
 
     async def _execute(self, run: _Run, ways: Ways) -> dict[str, Any]:
+        if (flaw := job_flaw(run.job)) is not None:
+            raise JobError("validation_failed", flaw)
         if run.job.get("provider") == "ollama":
             return await self._execute_ollama(run, ways)
         if not messages_to_prompt(openai_request(run.job).get("messages")):
@@ -199,9 +222,7 @@ class JobRunner:
         )
         model = default_model(agent) or slug or ""
         async with self._limit(run.job):
-            outcome = await self._executor.chat(
-                Work(model, self._request(run.job)), self._emit(run)
-            )
+            outcome = await self._executor.chat(Work(model, self._request(run)), self._sinks(run))
         metadata: dict[str, Any] = {
             "provider": "openai-compatible",
             "adapter": adapter,
@@ -210,33 +231,33 @@ class JobRunner:
             "codali_run_id": run.request_id,
             "tool_calls_executed": 0,
             "touched_files": [],
-            "warnings": [],
+            "warnings": run.warnings,
             "mode": "freeform",
         }
-        return self._completion(
-            run, outcome.content, (outcome.prompt_tokens, outcome.completion_tokens), metadata
-        )
+        return self._completion(run, outcome, metadata)
 
     async def _execute_ollama(self, run: _Run, ways: Ways) -> dict[str, Any]:
         """Names no agent, so none is looked for; but what the owner hides stays hidden."""
-        model = ollama_request(run.job)["model"]
+        body = ollama_request({**run.job, "openai_request": self._request(run, limit=False)})
+        model = body["model"]
         for agent in self._agents():
-            if default_model(agent) == model and not is_exposed(agent, self._config.exposure):
+            names = {default_model(agent), optional_text(agent.get("slug"))}
+            if model in names and not is_exposed(agent, self._config.exposure):
                 raise JobError(
                     "selected_agent_unavailable", f"model {model} is not exposed by this node"
                 )
         await self._acknowledge(run, ways)
         async with self._limit(run.job):
-            raw = await self._executor.ollama(ollama_request(run.job))
-        said = raw.get("message")
-        content = said.get("content") if isinstance(said, Mapping) else None
-        text = content if isinstance(content, str) else ""
+            raw = await self._executor.ollama(body)
+        outcome = ollama_outcome(raw, run.request_id)
         if openai_request(run.job).get("stream") is True:
-            emit = self._emit(run)
-            emit(text)
-            emit(None)
-        tokens = (raw.get("prompt_eval_count"), raw.get("eval_count"))
-        return self._completion(run, text, tokens, {"provider": "ollama", "raw": dict(raw)})
+            sinks = self._sinks(run)
+            if outcome.content or not outcome.tool_calls:
+                sinks.emit(outcome.content)
+            if outcome.tool_calls:
+                sinks.tool_calls(outcome.tool_calls)
+            sinks.emit(None)
+        return self._completion(run, outcome, {"provider": "ollama", "raw": dict(raw)})
 
     async def _acknowledge(self, run: _Run, ways: Ways) -> None:
         """Once the gateway knows that it runs, the job is this node's to answer for."""
@@ -247,34 +268,63 @@ class JobRunner:
     def _limit(self, job: Job) -> asyncio.Timeout:
         return asyncio.timeout(runtime_limit_ms(job, self._config.job_timeout_ms) / 1000)
 
-    def _request(self, job: Job) -> dict[str, Any]:
-        """The request with the owner's limit on its answer."""
-        asked = dict(openai_request(job))
-        policy = job.get("policy")
-        limit = policy.get("max_output_tokens") if isinstance(policy, Mapping) else None
-        if isinstance(limit, int | float) and is_number(limit) and limit > 0:
-            asked["max_tokens"] = math.floor(limit)
+    def _request(self, run: _Run, *, limit: bool = True) -> dict[str, Any]:
+        """The request as the job's policy allows it."""
+        asked = dict(openai_request(run.job))
+        found = run.job.get("policy")
+        policy = found if isinstance(found, Mapping) else {}
+        most = policy.get("max_output_tokens")
+        if limit and isinstance(most, int | float) and is_number(most) and most > 0:
+            asked["max_tokens"] = math.floor(most)
+        if asked.get("tools") and policy.get("allow_tools") is False:
+            del asked["tools"]
+            asked.pop("tool_choice", None)
+            run.warnings.append("tools_not_passed: policy.allow_tools is false")
         return asked
 
-    def _emit(self, run: _Run) -> Emit:
+    def _sinks(self, run: _Run) -> Sinks:
         model = openai_request(run.job).get("model")
+        called = False
 
         def emit(text: str | None) -> None:
             created = self._clocks.unix_seconds()
-            run.forwarder.add(chunk(run.request_id, model, text, created))
+            reason = "tool_calls" if called else "stop"
+            run.forwarder.add(chunk(run.request_id, model, text, created, reason))
 
-        return emit
+        def tool_calls(calls: Sequence[ToolCall]) -> None:
+            nonlocal called
+            called = True
+            created = self._clocks.unix_seconds()
+            run.forwarder.add(tool_calls_chunk(run.request_id, model, calls, created))
+
+        def status(phase: str) -> None:
+            run.progress.append(
+                {
+                    "type": "status",
+                    "job_id": run.job.get("job_id"),
+                    "request_id": run.job.get("request_id"),
+                    "phase": phase,
+                    "at": iso_time(self._clocks.wall()),
+                }
+            )
+
+        return Sinks(emit, tool_calls, status)
 
     def _completion(
-        self,
-        run: _Run,
-        content: str,
-        tokens: tuple[object, object],
-        metadata: Mapping[str, Any],
+        self, run: _Run, outcome: Outcome, metadata: Mapping[str, Any]
     ) -> dict[str, Any]:
         model = openai_request(run.job).get("model")
-        created = self._clocks.unix_seconds()
-        return chat_completion(run.request_id, model, content, tokens, created, metadata)
+        answer = chat_completion(
+            run.request_id,
+            model,
+            outcome.content,
+            (outcome.prompt_tokens, outcome.completion_tokens),
+            self._clocks.unix_seconds(),
+            metadata,
+        )
+        if outcome.tool_calls:
+            answer["choices"][0] = tool_calls_choice(outcome.content, outcome.tool_calls)
+        return answer
 
     def _failure(self, run: _Run, error: Exception) -> tuple[str, str]:
         if isinstance(error, TimeoutError):
@@ -298,10 +348,23 @@ def _class_of(job: Job) -> ExecutionClass:
     return "agentic" if kind == "agentic" else "chat"
 
 
+def ollama_outcome(raw: Mapping[str, Any], request_id: str) -> Outcome:
+    """An answer of Ollama's `/api/chat`."""
+    found = raw.get("message")
+    message = found if isinstance(found, Mapping) else {}
+    content = message.get("content")
+    return Outcome(
+        content if isinstance(content, str) else "",
+        raw.get("prompt_eval_count"),
+        raw.get("eval_count"),
+        ollama_tool_calls(message.get("tool_calls"), request_id),
+    )
+
+
 def runtime_limit_ms(job: Job, default_ms: int) -> int:
     """How long the model may work on it."""
     policy = job.get("policy")
     limit = policy.get("max_runtime_ms") if isinstance(policy, Mapping) else None
     if isinstance(limit, int | float) and is_number(limit) and limit > 0:
-        return math.floor(limit)
+        return min(math.floor(limit), LONGEST_MS)
     return default_ms

@@ -30,9 +30,13 @@ DOCDEX_CODES = frozenset(
 )
 REDACTED = "[redacted]"
 _SHORTEST_SECRET = 4
+# `key: value`, `key=value` and `"key":"value"`, the latter also inside of another JSON text,
+# where its quotes are escaped. A quoted value ends with its quote.
 _KEYED = re.compile(
-    r"((?:x-api-key|authorization|api[_-]?key|token|secret)\s*[:=]\s*)(?:Bearer\s+)?[^\s,;}]+",
-    re.IGNORECASE,
+    r"((?:x-api-key|authorization|api[_-]?key|token|secret)(?:\\*[\"'])?\s*[:=]\s*)"
+    r"(?:(?P<quote>\\*[\"'])(?:(?!(?P=quote)).)*(?P<end>(?P=quote))?"
+    r"|(?:Bearer\s+)?[^\s,;}]+)",
+    re.IGNORECASE | re.DOTALL,
 )
 _SERVICE_LINE = re.compile(
     r"^(\s*[\w.-]*(?:key|token|secret|password)[\w.-]*\s*(?:=>|[:=])\s*).*$",
@@ -44,6 +48,23 @@ _FROM_TEXT = (
     (re.compile("permission|policy|denied", re.IGNORECASE), "policy_denied"),
 )
 
+# What tells a bare JSON schema from OpenAI's wrapper, which has name, schema and strict.
+_SCHEMA_KEYS = frozenset(
+    [
+        "type",
+        "properties",
+        "items",
+        "enum",
+        "const",
+        "anyOf",
+        "oneOf",
+        "allOf",
+        "$ref",
+        "$defs",
+        "required",
+    ]
+)
+
 Message = Mapping[str, Any]
 
 
@@ -52,7 +73,11 @@ def redact(message: str, secrets: Iterable[str | None] = ()) -> str:
     for secret in secrets:
         if secret and len(secret) >= _SHORTEST_SECRET:
             message = message.replace(secret, REDACTED)
-    return _KEYED.sub(rf"\g<1>{REDACTED}", message)
+    return _KEYED.sub(_hidden, message)
+
+
+def _hidden(match: re.Match[str]) -> str:
+    return f"{match[1]}{match['quote'] or ''}{REDACTED}{match['end'] or ''}"
 
 
 def redact_service_output(text: str) -> str:
@@ -102,10 +127,19 @@ def ollama_format(response_format: object) -> Any:
         return "json"
     if kind != "json_schema":
         return None
+    return response_schema(response_format) or "json"
+
+
+def response_schema(response_format: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The schema of a response format of type json_schema, wrapped as OpenAI does it or not."""
     named = response_format.get("json_schema")
-    schema = named.get("schema") if isinstance(named, Mapping) else None
-    schema = schema or response_format.get("schema")
-    return schema if isinstance(schema, Mapping) else "json"
+    if isinstance(named, Mapping):
+        if isinstance(named.get("schema"), Mapping):
+            return named["schema"] or None
+        if any(key in named for key in _SCHEMA_KEYS):
+            return named
+    schema = response_format.get("schema")
+    return schema or None if isinstance(schema, Mapping) else None
 
 
 def ollama_request(job: Mapping[str, Any]) -> dict[str, Any]:
@@ -118,6 +152,8 @@ def ollama_request(job: Mapping[str, Any]) -> dict[str, Any]:
     }
     if (shape := ollama_format(asked.get("response_format"))) is not None:
         body["format"] = shape
+    if asked.get("tools"):
+        body["tools"] = asked["tools"]
     names = {
         "temperature": "temperature",
         "top_p": "top_p",
@@ -171,8 +207,10 @@ def chat_completion(
     return answer
 
 
-def chunk(request_id: str, model: object, text: str | None, created: int) -> dict[str, Any]:
-    """One piece of a streamed answer; without text it is the last."""
+def chunk(
+    request_id: str, model: object, text: str | None, created: int, reason: str = "stop"
+) -> dict[str, Any]:
+    """One piece of a streamed answer; without text it is the last and tells the reason."""
     return {
         "id": f"chatcmpl-{request_id}",
         "object": "chat.completion.chunk",
@@ -182,7 +220,7 @@ def chunk(request_id: str, model: object, text: str | None, created: int) -> dic
             {
                 "index": 0,
                 "delta": {} if text is None else {"content": text},
-                "finish_reason": "stop" if text is None else None,
+                "finish_reason": reason if text is None else None,
             }
         ],
     }

@@ -9,21 +9,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from skulkd.swarm.answers import is_header_token, is_name, is_plain_id
 from skulkd.swarm.catalog import Exposure
+from skulkd.swarm.errors import ConfigError, GatewayError
+from skulkd.swarm.exposure_policy import PREFIX, daemon_exposes_all, setup_exposes_all
 from skulkd.swarm.script_values import (
     first_text,
+    is_number,
     normalize_server_name,
     optional_text,
     parse_boolean,
-    parse_exposure_policy,
     parse_list,
     parse_positive_integer,
 )
 from skulkd.swarm.telemetry import Limits
 
-PREFIX = "MSWARM_SELF_HOSTED_"
 SETUP_GATEWAY = "https://api.mswarm.org"
 HEARTBEAT_S = 30
+LONGEST_INTERVAL_S = 3600
 REQUEST_TIMEOUT_MS = 10_000
 JOB_TIMEOUT_MS = 3_600_000
 PROBE_TIMEOUT_MS = 2000
@@ -66,12 +69,11 @@ class NodeConfig:
         )
 
 
-class ConfigError(Exception):
-    """What the owner gave cannot be used; `str()` says why."""
-
-
 def node_config(environ: Mapping[str, str], state: Mapping[str, Any]) -> NodeConfig | None:
-    """How to run; None while neither environment nor state know a node id."""
+    """How to run; None while neither environment nor state know a node id.
+
+    Raises ConfigError.
+    """
     env = _Env(environ)
     node_id = first_text(env("NODE_ID"), state.get("node_id"))
     if node_id is None:
@@ -79,7 +81,7 @@ def node_config(environ: Mapping[str, str], state: Mapping[str, Any]) -> NodeCon
     gateway = first_text(
         environ.get("MSWARM_GATEWAY_BASE_URL"), state.get("gateway_base_url"), SETUP_GATEWAY
     )
-    job_ms = state.get("job_timeout_ms") or JOB_TIMEOUT_MS
+    job_ms = _integer(state, "job_timeout_ms", JOB_TIMEOUT_MS)
     jobs = parse_positive_integer(
         env("MAX_CONCURRENT_JOBS"), _integer(state, "max_concurrent_jobs", 1)
     )
@@ -96,9 +98,7 @@ def node_config(environ: Mapping[str, str], state: Mapping[str, Any]) -> NodeCon
         request_timeout_ms=parse_positive_integer(
             env("REQUEST_TIMEOUT_MS"), _integer(state, "request_timeout_ms", REQUEST_TIMEOUT_MS)
         ),
-        job_timeout_ms=parse_positive_integer(
-            env("JOB_TIMEOUT_MS"), parse_positive_integer(job_ms, JOB_TIMEOUT_MS)
-        ),
+        job_timeout_ms=parse_positive_integer(env("JOB_TIMEOUT_MS"), job_ms),
         generic_timeout_ms=parse_positive_integer(
             env("GENERIC_JOB_TIMEOUT_MS"), _integer(state, "generic_job_timeout_ms", job_ms)
         ),
@@ -121,21 +121,15 @@ def node_config(environ: Mapping[str, str], state: Mapping[str, Any]) -> NodeCon
             env("HARDWARE_TELEMETRY_ENABLED", "HARDWARE_TELEMETRY"),
             state.get("hardware_telemetry_enabled") is True,
         ),
-        exposure=_exposure(env, state),
+        exposure=_exposure(env, environ, state),
         enrollment_token=optional_text(env("ENROLLMENT_TOKEN")),
         runtime_token=first_text(env("RUNTIME_TOKEN")),
     )
 
 
-def _exposure(env: _Env, state: Mapping[str, Any]) -> Exposure:
-    policy = parse_exposure_policy(env("EXPOSURE_POLICY"))
-    if policy is None and parse_boolean(env("EXPOSE_ALL_MODELS"), False):
-        policy = "all"
-    if policy is None:
-        policy = parse_exposure_policy(state.get("exposure_policy"))
-    expose_all = policy == "all" if policy else state.get("expose_all_models") is not False
+def _exposure(env: _Env, environ: Mapping[str, str], state: Mapping[str, Any]) -> Exposure:
     return Exposure(
-        expose_all,
+        daemon_exposes_all(environ, state),
         parse_list(env("MODEL_ALLOWLIST") or state.get("model_allowlist")),
         parse_list(env("MODEL_BLOCKLIST") or state.get("model_blocklist")),
     )
@@ -211,21 +205,13 @@ def setup_config(options: Mapping[str, Any], environ: Mapping[str, str], hostnam
             "enable-hardware-telemetry",
             env("HARDWARE_TELEMETRY_ENABLED", "HARDWARE_TELEMETRY"),
         ),
-        exposure=_owner_exposure(options, env),
+        exposure=_owner_exposure(options, env, environ),
     )
 
 
-def _owner_exposure(options: Mapping[str, Any], env: _Env) -> Exposure:
-    policy = parse_exposure_policy(options.get("exposure-policy")) or parse_exposure_policy(
-        env("EXPOSURE_POLICY")
-    )
-    expose_all = policy != "none"
-    if options.get("no-expose-all") is True:
-        expose_all = False
-    elif options.get("expose-all") is True:
-        expose_all = True
+def _owner_exposure(options: Mapping[str, Any], env: _Env, environ: Mapping[str, str]) -> Exposure:
     return Exposure(
-        expose_all,
+        setup_exposes_all(options, environ),
         parse_list(options.get("allow") or env("MODEL_ALLOWLIST")),
         parse_list(options.get("block") or env("MODEL_BLOCKLIST")),
     )
@@ -268,20 +254,27 @@ class Enrolled:
 
 
 def enrolled_from(answer: Mapping[str, Any], node_id: str | None = None) -> Enrolled:
-    """From a bootstrap or enrol answer. Raises ConfigError when id or token are missing."""
+    """From a bootstrap or enrol answer. Raises GatewayError when it cannot be used."""
     node = answer.get("node")
     facts = node if isinstance(node, Mapping) else {}
     known = first_text(facts.get("node_id"), node_id)
     token = optional_text(answer.get("runtime_token"))
     if known is None or token is None:
         missing = "node.node_id" if known is None else "runtime_token"
-        raise ConfigError(f"the gateway answered without {missing}")
+        raise GatewayError(f"the gateway answered without {missing}")
+    if not is_plain_id(known):
+        raise GatewayError("the gateway answered with a node.node_id that is no plain id")
+    if not is_header_token(token):
+        raise GatewayError("the gateway answered with a runtime_token that cannot be sent")
+    version = answer.get("config_version")
+    name = optional_text(facts.get("server_name"))
+    mode = optional_text(facts.get("relay_mode"))
     return Enrolled(
         known,
         token,
-        optional_text(facts.get("server_name")),
-        optional_text(facts.get("relay_mode")),
-        answer.get("config_version"),
+        name if is_name(name) else None,
+        mode if mode in {"outbound", "direct"} else None,
+        version if isinstance(version, int) and is_number(version) else None,
         _seconds(answer.get("heartbeat_interval_seconds")),
         _seconds(answer.get("heartbeat_timeout_seconds")),
     )
@@ -349,4 +342,5 @@ def _flag(options: Mapping[str, Any], name: str, variable: str | None) -> bool:
 
 
 def _seconds(value: object) -> int | None:
-    return parse_positive_integer(value, 0) or None
+    seconds = parse_positive_integer(value, 0)
+    return min(seconds, LONGEST_INTERVAL_S) or None

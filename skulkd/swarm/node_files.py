@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from skulkd.settings.files import create_atomic, make_private_dir, write_atomic
-from skulkd.swarm.node_config import PREFIX, ConfigError, State
+from skulkd.swarm.errors import ConfigError
+from skulkd.swarm.exposure_policy import PREFIX
+from skulkd.swarm.node_config import State
 from skulkd.swarm.script_values import optional_text
 
 PRIVATE = 0o600

@@ -6,6 +6,7 @@ The runtime token goes with those calls, so an address elsewhere is not followed
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +27,8 @@ _DEFAULTS = {
     "events": f"{PREFIX}/jobs/:jobId/events",
     "result": f"{PREFIX}/jobs/:jobId/result",
 }
+# Visible ASCII without what a URL parser may read in two ways.
+_USABLE = re.compile(r"[!-\[\]-~]{1,2048}")
 _PLACES = (":jobId", ":job_id", "{jobId}", "{job_id}")
 log = logging.getLogger(__name__)
 
@@ -51,7 +54,10 @@ def relay_of(base_url: str, state: Mapping[str, Any]) -> Relay:
         address = optional_text(state.get(key))
         if address is None:
             continue
-        if "://" in address and _origin(address) != _origin(base_url):
+        if not _USABLE.fullmatch(address):
+            log.warning("%s is not a plain path or URL and is not used", key)
+            continue
+        if "://" in address and not _same_origin(address, base_url):
             log.warning("%s is of another host than the gateway and is not used", key)
             continue
         if step != "poll" and not any(place in address for place in _PLACES):
@@ -66,7 +72,14 @@ def kept_relay(answer: Mapping[str, Any]) -> dict[str, str]:
     relay = answer.get("relay")
     facts = relay if isinstance(relay, Mapping) else {}
     found = {key: optional_text(facts.get(key)) for key in _KEYS.values()}
-    return {key: text for key, text in found.items() if text is not None}
+    return {key: text for key, text in found.items() if text and _USABLE.fullmatch(text)}
+
+
+def _same_origin(address: str, base_url: str) -> bool:
+    try:
+        return _origin(address) == _origin(base_url)
+    except ValueError:
+        return False  # no valid URL at all
 
 
 def _origin(url: str) -> tuple[str, str | None, int | None]:

@@ -24,8 +24,11 @@ _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _SERVER_NAME_LENGTH = 80
 _TRUE = frozenset({"1", "true", "yes"})
 _FALSE = frozenset({"0", "false", "no"})
-_EXPOSED = frozenset({"all", "expose_all", "exposed", "true", "yes", "1"})
-_HIDDEN = frozenset({"none", "disabled", "false", "no", "0"})
+_EXPOSED = ("all", "expose-all", "exposed", "true", "1", "yes")
+_HIDDEN = ("none", "off", "disabled", "false", "0", "no")
+EXPOSURE_WORDS = (*_EXPOSED, *_HIDDEN)
+# Beyond this an integer has no finite floating-point value.
+_LARGEST = 2**1023
 
 
 def trim(text: str) -> str:
@@ -44,7 +47,9 @@ def first_text(*values: object) -> str | None:
 
 def is_number(value: object) -> bool:
     """A finite number; booleans are not numbers there."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return abs(value) < _LARGEST if isinstance(value, int) else math.isfinite(value)
 
 
 def non_negative_integer(value: object) -> int:
@@ -68,12 +73,17 @@ def round_ratio(value: float, digits: int = 3) -> float | int:
 
 
 def compact_json(value: Any) -> str:
-    """Byte for byte what JSON.stringify writes. Raises ValueError for half a surrogate pair."""
-    text = json.dumps(
+    """What is hashed and signed. Raises ValueError for half a surrogate pair."""
+    text = json_text(value)
+    text.encode()
+    return text
+
+
+def json_text(value: Any) -> str:
+    """Byte for byte what JSON.stringify writes."""
+    return json.dumps(
         _whole_numbers(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False
     )
-    text.encode()  # half a pair cannot be sent
-    return text
 
 
 def _whole_numbers(value: Any) -> Any:
@@ -130,12 +140,19 @@ def parse_boolean(value: object, fallback: bool) -> bool:
     """Only 1/true/yes and 0/false/no mean something, in any case."""
     if isinstance(value, bool):
         return value
+    word = parse_boolean_word(value)
+    return fallback if word is None else word
+
+
+def parse_boolean_word(value: object) -> bool | None:
+    """None for any other word."""
     word = trim(value).lower() if isinstance(value, str) else ""
-    return True if word in _TRUE else False if word in _FALSE else fallback
+    return True if word in _TRUE else False if word in _FALSE else None
 
 
 def parse_exposure_policy(value: object) -> Literal["all", "none"] | None:
-    word = trim(value).lower() if isinstance(value, str) else ""
+    """None for any other word."""
+    word = trim(value).lower().replace("_", "-") if isinstance(value, str) else ""
     return "all" if word in _EXPOSED else "none" if word in _HIDDEN else None
 
 

@@ -1,6 +1,7 @@
-"""The gateway node of a daemon: enrols, works, pauses, leaves, and says how it stands.
+"""The gateway node of a daemon: enrols, works, pauses, leaves, and reports its status.
 
-Idle until it is enrolled. One at a time changes the enrolment; the work follows.
+Idle until it is enrolled. Commands change the enrolment one at a time; a session that fails is
+started again.
 """
 
 from __future__ import annotations
@@ -15,28 +16,29 @@ from typing import Any
 import aiohttp
 
 from skulkd.swarm.agents import Agent
+from skulkd.swarm.answers import is_header_token
 from skulkd.swarm.capabilities import Probed
+from skulkd.swarm.catalog import exposed_slugs
 from skulkd.swarm.claims import Claims
-from skulkd.swarm.gateway import Gateway, GatewayError, check_gateway_url
+from skulkd.swarm.enrolment import Enrolment
+from skulkd.swarm.errors import Busy, ConfigError, GatewayError, NotEnrolled
+from skulkd.swarm.gateway import Gateway, check_gateway_url
 from skulkd.swarm.generic_jobs import GenericJobs
 from skulkd.swarm.job_book import JobBook
 from skulkd.swarm.jobs import Clocks, Executor
 from skulkd.swarm.node_config import (
-    ConfigError,
-    Enrolled,
     NodeConfig,
     Setup,
-    State,
     bootstrap_body,
     enrolled_from,
-    node_config,
     setup_config,
-    state_after,
 )
 from skulkd.swarm.node_files import NodeFiles
 from skulkd.swarm.relay import kept_relay, relay_of
-from skulkd.swarm.script_values import first_text, iso_time, machine_fingerprint
-from skulkd.swarm.session import Parts, Session, Standing
+from skulkd.swarm.restarts import restart_on_failure
+from skulkd.swarm.script_values import iso_time, machine_fingerprint
+from skulkd.swarm.session import Parts, Session
+from skulkd.swarm.status import Facts, Supervision, configured_status, unconfigured_status
 from skulkd.swarm.telemetry import Counters, Machine, Report
 
 PAUSED = "paused"
@@ -61,14 +63,6 @@ class Host:
     """The kinds of generic work that the owner allows."""
 
 
-class NotEnrolled(Exception):
-    """There is no enrolment to work with."""
-
-
-class Busy(Exception):
-    """Leaving now would lose work."""
-
-
 async def _idle() -> None:
     await asyncio.Event().wait()
 
@@ -79,6 +73,7 @@ class SwarmService:
     def __init__(self, files: NodeFiles, host: Host, claims: Callable[[JobBook], Claims]) -> None:
         self._files = files
         self._host = host
+        self._enrolment = Enrolment(files, host.environ)
         self.counters = Counters(host.clocks.wall)
         self._book = JobBook(files.jobs_dir)
         self._claims = claims(self._book)
@@ -86,62 +81,99 @@ class SwarmService:
         self._lock = asyncio.Lock()
         self._session: Session | None = None
         self._old: list[Session] = []
-        self._problem: str | None = None
+        self._supervision = Supervision()
         self._generic: GenericJobs | None = None
+        self._stopping = False
 
     # Work
 
     async def run(self) -> None:
-        """Serve whatever enrolment there is, until cancelled."""
-        async with self._http() as http:
-            try:
-                while True:
-                    self._changed.clear()
-                    await self._enroll_by_environment()
-                    await self._serve_until_changed(http)
-            finally:
-                ended = [session.stop(0.0) for session in (self._session, *self._old) if session]
-                await asyncio.gather(*ended, return_exceptions=True)
+        """Serve whatever enrolment there is, until cancelled. A session that fails is restarted."""
+        try:
+            async with self._http() as http:
+                await restart_on_failure(
+                    lambda: self._serve_once(http),
+                    self._session_failed,
+                    self._wait_or_changed,
+                    self._host.clocks.monotonic,
+                )
+        except Exception as error:
+            self._supervision.ended = f"{type(error).__name__}: {error}"
+            raise
+        finally:
+            await self._end_sessions(0.0, 0.0)
 
-    async def _serve_until_changed(self, http: aiohttp.ClientSession) -> None:
-        session = self._session = self._open(http)
+    async def stop(self, grace_s: float, abort_s: float) -> None:
+        """Before the end of the process: take no more jobs, let those that run finish."""
+        self._stopping = True
+        await self._end_sessions(grace_s, abort_s)
+
+    async def _end_sessions(self, grace_s: float, abort_s: float) -> None:
+        sessions = [session for session in (self._session, *self._old) if session is not None]
+        ended = [session.stop(grace_s, abort_s) for session in sessions]
+        await asyncio.gather(*ended, return_exceptions=True)
+
+    async def _serve_once(self, http: aiohttp.ClientSession) -> None:
+        """One session, until the enrolment changes. Raises whatever ends the session."""
+        self._changed.clear()
+        await self._enroll_by_environment()
+        session = self._session = None if self._stopping else self._open(http)
+        self._supervision.failing = False
         wait = asyncio.ensure_future(self._changed.wait())
         work = asyncio.ensure_future(_idle() if session is None else session.run())
         try:
             await asyncio.wait({wait, work}, return_when=asyncio.FIRST_COMPLETED)
             if work.done():
-                work.result()  # a session has no end of its own: this raises
+                work.result()  # a session does not end by itself, so this raises
         finally:
             wait.cancel()
             work.cancel()
             await asyncio.gather(work, return_exceptions=True)
-        self._old = [old for old in self._old if not old.idle]
-        if session is not None:
-            # Its jobs go on and deliver their results; it asks for no more.
-            self._old.append(session)
-        self._session = None
+            self._old = [old for old in self._old if not old.idle]
+            if session is not None and not session.idle:
+                # Its jobs go on and deliver their results; it takes no more.
+                self._old.append(session)
+            self._session = None
+
+    def _session_failed(self, error: Exception) -> None:
+        cause = error.exceptions[0] if isinstance(error, ExceptionGroup) else error
+        log.error("the gateway session failed and is restarted", exc_info=error)
+        found = self._supervision
+        found.restarts += 1
+        found.failing = True
+        found.last_failure = f"{type(cause).__name__}: {cause}"[:200]
+        found.last_failure_at = iso_time(self._host.clocks.wall())
+
+    async def _wait_or_changed(self, seconds: float) -> None:
+        sleep = asyncio.ensure_future(self._host.sleep(seconds))
+        changed = asyncio.ensure_future(self._changed.wait())
+        try:
+            await asyncio.wait({sleep, changed}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            sleep.cancel()
+            changed.cancel()
 
     async def _enroll_by_environment(self) -> None:
         """A node that was given a one-time token in its environment changes it at the start."""
         try:
-            config = self._config()
+            config = self._enrolment.config()
             if config is not None:
                 await self._enroll_if_needed(config)
         except (ConfigError, GatewayError) as error:
             log.warning("this node could not be enrolled: %s", error)
-            self._problem = str(error)
+            self._supervision.problem = str(error)
 
     def _open(self, http: aiohttp.ClientSession) -> Session | None:
         try:
-            config = self._config()
-            token = self._token(config)
+            config = self._enrolment.config()
+            token = self._enrolment.token(config)
             state = self._files.read_state()
         except ConfigError as error:
-            if self._problem != str(error):
+            if self._supervision.problem != str(error):
                 log.warning("the gateway node does not work: %s", error)
-            self._problem = str(error)
+            self._supervision.problem = str(error)
             return None
-        self._problem = None
+        self._supervision.problem = None
         if config is None or token is None or state.get(PAUSED) is True:
             return None
         return Session(self._parts(config, state, http))
@@ -159,7 +191,7 @@ class SwarmService:
             config_version=version if isinstance(version, int) else None,
             version=host.version,
             gateway=gateway,
-            token=lambda: self._token(config) or "",
+            token=lambda: self._enrolment.token(config) or "",
             agents=host.agents,
             executor=host.executor,
             draining=host.draining,
@@ -170,6 +202,7 @@ class SwarmService:
             counters=self.counters,
             clocks=host.clocks,
             sleep=host.sleep,
+            runs=lambda job_id: job_id in self.running(),
         )
 
     def notify(self) -> None:
@@ -181,38 +214,52 @@ class SwarmService:
 
     async def setup(self, api_key: str, options: Mapping[str, Any]) -> Report:
         """Make this node known with an owner's key, which is not kept; one heartbeat at once."""
+        if not is_header_token(api_key):
+            raise ConfigError("apiKey must be 1 to 4096 visible ASCII characters without spaces")
         async with self._lock:
-            wanted = setup_config(options, self._host.environ, self._host.hostname)
-            check_gateway_url(wanted.gateway_base_url)
+            wanted = self.planned(options)
             fingerprint = machine_fingerprint(await asyncio.to_thread(self._files.machine_id))
             body = bootstrap_body(wanted, fingerprint, self._host.version)
             async with self._gateway(wanted.gateway_base_url, wanted.request_timeout_ms) as gateway:
                 answer = await gateway.bootstrap(api_key, body)
-            await self._keep(wanted, enrolled_from(answer), kept_relay(answer), fingerprint)
+            await self._keep(wanted, answer, None, fingerprint)
         return await self.run_once()
 
     async def enroll(self, node_id: str, token: str, options: Mapping[str, Any]) -> Report:
         """Change a one-time token for a runtime token."""
         async with self._lock:
-            wanted = setup_config(options, self._host.environ, self._host.hostname)
-            check_gateway_url(wanted.gateway_base_url)
+            wanted = self.planned(options)
             async with self._gateway(wanted.gateway_base_url, wanted.request_timeout_ms) as gateway:
                 answer = await gateway.enroll({"node_id": node_id, "enrollment_token": token})
-            await self._keep(wanted, enrolled_from(answer, node_id), kept_relay(answer), None)
+            await self._keep(wanted, answer, node_id, None)
         return {"enrolled": True, "node_id": node_id, "state_path": str(self._files.state_file)}
+
+    def planned(self, options: Mapping[str, Any]) -> Setup:
+        """What a set-up with these options would do."""
+        wanted = setup_config(options, self._host.environ, self._host.hostname)
+        check_gateway_url(wanted.gateway_base_url)
+        return wanted
+
+    async def _keep(
+        self, wanted: Setup, answer: Mapping[str, Any], node_id: str | None, fingerprint: str | None
+    ) -> None:
+        enrolled = enrolled_from(answer, node_id)
+        identity = (fingerprint, self._host.version, iso_time(self._host.clocks.wall()))
+        await self._enrolment.keep(wanted, enrolled, kept_relay(answer), identity)
+        self._changed.set()
 
     async def run_once(self) -> Report:
         """One heartbeat, whether the node is paused or not."""
         async with self._http() as http:
-            config, state = self._enrolment()
+            config, state = self._enrolment.required()
             enrolled = await self._enroll_if_needed(config)
-            if self._token(config) is None:
+            if self._enrolment.token(config) is None:
                 raise NotEnrolled("this node has no runtime token")
             report = await Session(self._parts(config, state, http)).heartbeat()
         return {**report, "enrolled": enrolled}
 
     async def _enroll_if_needed(self, config: NodeConfig) -> bool:
-        if self._token(config) is not None or config.enrollment_token is None:
+        if self._enrolment.token(config) is not None or config.enrollment_token is None:
             return False
         options = {"gateway": config.gateway_base_url, "server-name": config.server_name}
         await self.enroll(config.node_id, config.enrollment_token, options)
@@ -221,34 +268,43 @@ class SwarmService:
     async def pause(self, *, paused: bool) -> None:
         """Stop asking for work, or ask again; what runs is finished. Kept over restarts."""
         async with self._lock:
-            _, state = self._enrolment()
+            _, state = self._enrolment.required()
             await asyncio.to_thread(self._files.write_state, {**state, PAUSED: paused})
         self._changed.set()
 
     async def leave(self, *, force: bool) -> Report:
         """Tell the gateway if it can be reached, then forget the enrolment.
 
-        Raises Busy while jobs run or results are owed, which would then be lost.
+        Raises Busy while jobs run or results are owed, which would then be lost. With `force`
+        files that cannot be used are deleted like others.
         """
         async with self._lock:
-            config, _ = self._enrolment()
+            config = self._config_to_leave(force=force)
             if not force:
                 self._check_nothing_lost()
-            token = self._token(config)
-            notified: Report = {"notified": False}
-            if token is not None:
-                notified = await self._say_goodbye(config, token)
+            notified = await self._say_goodbye(config)
             await asyncio.to_thread(self._files.forget)
             await asyncio.to_thread(self._book.clear)
         self._changed.set()
-        return {"left": True, "node_id": config.node_id, "gateway_notification": notified}
+        node_id = None if config is None else config.node_id
+        return {"left": True, "node_id": node_id, "gateway_notification": notified}
+
+    def _config_to_leave(self, *, force: bool) -> NodeConfig | None:
+        try:
+            return self._enrolment.required()[0]
+        except ConfigError:
+            if not force:
+                raise
+            return None
 
     def _check_nothing_lost(self) -> None:
         running, owed = len(self.running()), self.owed()
         if running or owed:
             raise Busy(f"{running} jobs run and {owed} results are not delivered")
 
-    async def _say_goodbye(self, config: NodeConfig, token: str) -> Report:
+    async def _say_goodbye(self, config: NodeConfig | None) -> Report:
+        if config is None:
+            return {"notified": False, "error": "the stored enrolment cannot be used"}
         body = {
             "node_id": config.node_id,
             "reason": "node_uninstall",
@@ -257,14 +313,17 @@ class SwarmService:
             "service_manager": "skulkd",
         }
         try:
+            token = self._enrolment.token(config)
+            if token is None:
+                return {"notified": False}
             async with self._gateway(config.gateway_base_url, config.request_timeout_ms) as gateway:
                 return {"notified": True, "response": await gateway.uninstall(token, body)}
-        except GatewayError as error:
+        except (ConfigError, GatewayError) as error:
             return {"notified": False, "error": str(error)}
 
     async def run_generic(self, envelope: Mapping[str, Any]) -> Report:
         """A job that is no chat, brought by the owner's own tools. Raises NotEnrolled."""
-        config, _ = self._enrolment()
+        config, _ = self._enrolment.required()
         if self._generic is None or self._generic.config != config:
             self._generic = GenericJobs(
                 config,
@@ -275,12 +334,16 @@ class SwarmService:
             )
         return await self._generic.execute(envelope)
 
-    # How it stands
+    def cancel_generic(self, job_id: str) -> bool:
+        """Whether such a job ran."""
+        return self._generic is not None and self._generic.cancel(job_id)
+
+    # Status
 
     def config(self) -> NodeConfig | None:
         """What was set up, or None; never an error: `status` tells of those."""
         try:
-            return self._config()
+            return self._enrolment.config()
         except ConfigError:
             return None
 
@@ -295,94 +358,37 @@ class SwarmService:
 
     def status(self) -> Report:
         """For people and for `doctor`; no secret is in it."""
+        problems = list(self._files.too_open())
         try:
-            config, state = self._config(), self._files.read_state()
-            token = self._token(config)
+            config, state = self._enrolment.config(), self._files.read_state()
         except ConfigError as error:
-            return {"configured": False, "problems": [str(error)], "owed_results": 0}
-        standing = self._session.standing if self._session is not None else Standing()
+            return unconfigured_status(self._book, [str(error)])
         if config is None:
-            return {"configured": False, "problems": [], "owed_results": self.owed()}
-        return {
-            "configured": True,
-            "node_id": config.node_id,
-            "server_name": config.server_name,
-            "gateway_base_url": config.gateway_base_url,
-            "relay_mode": config.relay_mode,
-            "state": self._state_word(state, token),
-            "last_heartbeat_at": standing.last_heartbeat,
-            "heartbeat_error": standing.heartbeat_error,
-            "poll_error": standing.poll_error,
-            "running_jobs": self.running(),
-            "jobs_done": standing.jobs_done,
-            "jobs_failed": standing.jobs_failed,
-            "owed_results": self.owed(),
-            "max_concurrent_jobs": config.max_jobs,
-            "max_concurrent_llm_jobs": config.max_llm_jobs,
-            "generic_jobs_enabled": config.generic_enabled,
-            "hardware_telemetry_enabled": config.hardware,
-            "load_reporting_enabled": config.load_reporting,
-            "models": [agent["slug"] for agent in self._host.agents()],
-            "problems": self._problems(standing, token),
-        }
-
-    def _state_word(self, state: Mapping[str, Any], token: str | None) -> str:
-        if token is None:
-            return "no token"
-        if state.get(PAUSED) is True:
-            return "paused"
-        return "starting" if self._session is None else self._session.poll_reason()
-
-    def _problems(self, standing: Standing, token: str | None) -> list[str]:
-        found = list(self._files.too_open())
-        if token is None:
-            found.append("there is no runtime token; run: skulkctl swarm setup")
-        if standing.retired:
-            found.append("the gateway has retired this node's credentials (410)")
-        elif standing.heartbeat_error:
-            found.append(f"the last heartbeat failed: {standing.heartbeat_error}")
-        if owed := self.owed():
-            found.append(f"{owed} results have not been taken by the gateway")
-        return found
-
-    # Files
-
-    def _config(self) -> NodeConfig | None:
-        config = node_config(self._host.environ, self._files.read_state())
-        if config is not None:
-            check_gateway_url(config.gateway_base_url)
-        return config
-
-    def _enrolment(self) -> tuple[NodeConfig, State]:
-        config = self._config()
-        if config is None:
-            raise NotEnrolled("this node is not enrolled with a gateway")
-        return config, self._files.read_state()
-
-    def _token(self, config: NodeConfig | None) -> str | None:
-        if config is None:
-            return None
-        legacy = self._files.read_state().get("runtime_token")
-        return first_text(config.runtime_token, self._files.read_token(), legacy)
-
-    async def _keep(
-        self,
-        wanted: Setup,
-        enrolled: Enrolled,
-        relay: Mapping[str, str],
-        fingerprint: str | None,
-    ) -> None:
-        now = iso_time(self._host.clocks.wall())
-        state = state_after(wanted, enrolled, fingerprint, self._host.version, now)
-        # The token first: a state without it would be an enrolment that cannot speak.
-        await asyncio.to_thread(self._files.write_token, enrolled.runtime_token)
-        await asyncio.to_thread(self._files.write_state, {**state, **relay})
-        self._changed.set()
+            return unconfigured_status(self._book, [])
+        try:
+            has_token = self._enrolment.token(config) is not None
+        except ConfigError as error:
+            has_token = False
+            problems.append(str(error))
+        return configured_status(
+            Facts(
+                config=config,
+                paused=state.get(PAUSED) is True,
+                has_token=has_token,
+                session=self._session,
+                supervision=self._supervision,
+                book=self._book,
+                running=self.running(),
+                models=exposed_slugs(self._host.agents(), config.exposure),
+                file_problems=problems,
+            )
+        )
 
     @asynccontextmanager
     async def _http(self) -> AsyncIterator[aiohttp.ClientSession]:
         agent = {"user-agent": f"skulkd/{self._host.version}"}
-        async with aiohttp.ClientSession(headers=agent) as http:
+        # What was not asked for compressed is not unpacked either.
+        async with aiohttp.ClientSession(headers=agent, auto_decompress=False) as http:
             yield http
 
     @asynccontextmanager

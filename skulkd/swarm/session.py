@@ -13,22 +13,26 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from skulkd.swarm.agents import Agent, Job
+from skulkd.swarm.answers import polled_job
 from skulkd.swarm.capabilities import Probed, capability_block
 from skulkd.swarm.catalog import catalog_entry
 from skulkd.swarm.claims import Claims
-from skulkd.swarm.gateway import GONE, Gateway, GatewayError
+from skulkd.swarm.errors import GatewayError, as_gateway_error
+from skulkd.swarm.gateway import GONE, Gateway
 from skulkd.swarm.heartbeat import Facts, Look, heartbeat_body, once_report
 from skulkd.swarm.job_book import JobBook
 from skulkd.swarm.jobs import Clocks, Executor, JobRunner, Ways
 from skulkd.swarm.node_config import NodeConfig
 from skulkd.swarm.pacing import (
-    RESULT_RETRIES_MS,
+    IDLE_POLL_S,
     RETIRED_HEARTBEAT_S,
+    WAIT_MS,
     poll_timeout_s,
     result_timeout_s,
     retry_delay_ms,
 )
-from skulkd.swarm.script_values import optional_text
+from skulkd.swarm.results import ResultDelivery
+from skulkd.swarm.script_values import iso_time
 from skulkd.swarm.telemetry import (
     Counters,
     Discovery,
@@ -39,8 +43,8 @@ from skulkd.swarm.telemetry import (
     poll_capacity,
 )
 
-WAIT_MS = 2000
-NO_POLL = frozenset({"retired", "draining", "busy"})
+CANCEL_S = 0.5
+NO_POLL = frozenset({"retired", "draining", "busy", "stopping"})
 log = logging.getLogger(__name__)
 
 
@@ -63,6 +67,8 @@ class Parts:
     counters: Counters
     clocks: Clocks
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    runs: Callable[[str], bool] = lambda _job_id: False
+    """Whether an earlier session still runs or delivers a job."""
 
 
 @dataclass(slots=True)
@@ -90,11 +96,25 @@ class Session:
         self._jobs: dict[str, asyncio.Task[None]] = {}
         self._changed = asyncio.Event()
         self._beat_now = asyncio.Event()
+        self._stopping = False
+        self._no_work_at: float | None = None
+        """When a poll last brought nothing, or a job that this node did not run."""
         self.standing = Standing()
+        clocks = parts.clocks
+        self._results = ResultDelivery(
+            self._post_result,
+            parts.book,
+            parts.claims,
+            lambda: iso_time(clocks.wall()),
+            parts.sleep,
+        )
 
     @property
     def idle(self) -> bool:
         return not self._jobs
+
+    def _is_running(self, job_id: str) -> bool:
+        return job_id in self._jobs or self._parts.runs(job_id)
 
     def notify(self) -> None:
         """Drain or models have changed: the gateway is told at once."""
@@ -113,14 +133,31 @@ class Session:
             if self._parts.config.relay_mode == "outbound":
                 group.create_task(self._poll_again_and_again())
 
-    async def stop(self, grace_s: float) -> None:
-        """Let jobs finish; what does not is cancelled and will be answered for."""
+    async def stop(self, grace_s: float, abort_s: float = 0.0) -> None:
+        """Ask for no more work and let jobs finish; what does not is cancelled.
+
+        With `abort_s` the gateway is told of cancelled jobs at once, else at the next start.
+        """
+        self._stopping = True
+        self._changed.set()
         if self._jobs:
             await asyncio.wait(self._jobs.values(), timeout=grace_s)
+        cancelled = list(self._jobs)
         for task in list(self._jobs.values()):
             task.cancel()
-        if self._jobs:
-            await asyncio.wait(self._jobs.values(), timeout=1.0)
+        if not cancelled:
+            return
+        await asyncio.wait(self._jobs.values(), timeout=max(abort_s / 2, CANCEL_S))
+        if abort_s > 0:
+            await self._answer_interrupted(cancelled, abort_s / 2)
+
+    async def _answer_interrupted(self, job_ids: Sequence[str], limit_s: float) -> None:
+        try:
+            async with asyncio.timeout(limit_s):
+                await asyncio.to_thread(self._parts.book.fail, job_ids)
+                await self._results.deliver_owed(self._is_running)
+        except (TimeoutError, OSError) as error:
+            log.warning("interrupted jobs are answered for at the next start: %s", error)
 
     # Heartbeats
 
@@ -156,8 +193,8 @@ class Session:
     async def _beat(self) -> None:
         try:
             await self.heartbeat()
-        except GatewayError as error:
-            self._heartbeat_failed(error)
+        except Exception as error:  # noqa: BLE001 - any failure is told and tried again
+            self._heartbeat_failed(as_gateway_error(error, "the heartbeat"))
             return
         if self.standing.retired or self.standing.heartbeat_error:
             log.info("the gateway takes heartbeats again")
@@ -165,7 +202,7 @@ class Session:
         self.standing.heartbeat_error = None
         self.standing.poll_streak = 0
         self._changed.set()
-        await self._deliver_owed()
+        await self._results.deliver_owed(self._is_running)
 
     def _heartbeat_failed(self, error: GatewayError) -> None:
         if self.standing.heartbeat_error != str(error):
@@ -186,6 +223,8 @@ class Session:
     def poll_reason(self) -> str:
         """Why the node polls or does not."""
         parts = self._parts
+        if self._stopping:
+            return "stopping"
         if self.standing.retired:
             return "retired"
         if parts.draining() or parts.config.drain:
@@ -203,20 +242,44 @@ class Session:
             delay_ms = retry_delay_ms(self.standing.poll_streak)
             if delay_ms:
                 await self._sleep_unless(self._changed, delay_ms / 1000)
-                if self.poll_reason() in NO_POLL:
-                    continue
-            await self._poll_once()
+            await self._pace()
+            if self.poll_reason() not in NO_POLL:
+                await self._poll_once()
+
+    async def _pace(self) -> None:
+        """A gateway that answers polls at once and brings no work is asked twice a second."""
+        since, self._no_work_at = self._no_work_at, None
+        if since is None:
+            return
+        rest_s = since + IDLE_POLL_S - self._parts.clocks.monotonic()
+        if rest_s > 0:
+            await self._parts.sleep(rest_s)
 
     async def _poll_once(self) -> None:
+        began = self._parts.clocks.monotonic()
         try:
-            found = await self.poll()
-        except GatewayError as error:
-            self._poll_failed(error)
+            found = await self._poll_unless_stopped()
+        except Exception as error:  # noqa: BLE001 - any failure is told and tried again
+            self._poll_failed(as_gateway_error(error, "the poll"))
             return
         self.standing.poll_streak = 0
         self.standing.poll_error = None
-        if found is not None:
-            self._begin(*found)
+        # A job that arrives during a stop is not acknowledged, so the gateway leases it again.
+        if found is None or self._stopping or not self._begin(*found):
+            self._no_work_at = began
+
+    async def _poll_unless_stopped(self) -> tuple[Job, str | None] | None:
+        """A poll is held for long; a drain ends it at once."""
+        polling = asyncio.ensure_future(self.poll())
+        try:
+            while not polling.done() and self.poll_reason() not in NO_POLL:
+                changed = asyncio.ensure_future(self._changed.wait())
+                await asyncio.wait({polling, changed}, return_when=asyncio.FIRST_COMPLETED)
+                changed.cancel()
+                self._changed.clear()
+            return polling.result() if polling.done() else None
+        finally:
+            polling.cancel()
 
     async def poll(self) -> tuple[Job, str | None] | None:
         """A job and the key that came with it. Raises GatewayError."""
@@ -228,11 +291,7 @@ class Session:
             "wait_ms": WAIT_MS,
         }
         timeout_s = poll_timeout_s(parts.config.request_timeout_ms / 1000, WAIT_MS)
-        answer = await parts.gateway.poll(parts.token(), body, timeout_s)
-        job = answer.get("job")
-        if not isinstance(job, Mapping) or optional_text(job.get("job_id")) is None:
-            return None
-        return job, optional_text(answer.get("attached_mswarm_api_key"))
+        return polled_job(await parts.gateway.poll(parts.token(), body, timeout_s))
 
     def _poll_failed(self, error: GatewayError) -> None:
         self.standing.poll_streak += 1
@@ -244,11 +303,12 @@ class Session:
 
     # Jobs
 
-    def _begin(self, job: Job, attached_key: str | None) -> None:
+    def _begin(self, job: Job, attached_key: str | None) -> bool:
+        """Whether the job is new here."""
         job_id = str(job["job_id"])
         if job_id in self._jobs:
-            log.info("job %s was leased again while it runs; it runs once", job_id[:64])
-            return
+            log.info("job %s was leased again while it runs; it runs once", job_id)
+            return False
         task = asyncio.create_task(self._serve(job, attached_key))
         self._jobs[job_id] = task
         self.standing.running[job_id] = str(job.get("agent_slug") or job.get("model") or "")
@@ -259,35 +319,48 @@ class Session:
             self._changed.set()
 
         task.add_done_callback(over)
+        return True
 
     async def _serve(self, job: Job, attached_key: str | None) -> None:
         job_id = str(job["job_id"])
         try:
-            await self.serve(job, attached_key)
+            outcome = await self.serve(job, attached_key)
+            if outcome is None or not outcome["executed"]:
+                # The gateway may offer it again at once.
+                self._no_work_at = self._parts.clocks.monotonic()
         except GatewayError as error:
-            log.warning("the result of job %s is kept until it is taken: %s", job_id[:64], error)
+            log.warning("the result of job %s is kept until it is taken: %s", job_id, error)
         except Exception:
-            log.exception("job %s failed in a way nobody thought of", job_id[:64])
+            log.exception("job %s failed unexpectedly", job_id)
+            await asyncio.to_thread(self._parts.book.fail, [job_id])
 
     async def serve(self, job: Job, attached_key: str | None) -> Report | None:
         """Run it and deliver the result; None when it is not this node's to run.
 
         Raises GatewayError when the result could not be delivered; it is then in the book.
         """
-        book, job_id = self._parts.book, str(job["job_id"])
-        if book.stage_of(job_id) is not None:
-            log.info("job %s was here before; it is not run again", job_id[:64])
+        parts, job_id = self._parts, str(job["job_id"])
+        if not parts.book.may_run(job_id):
+            log.info("job %s was here before; it is not run again", job_id)
             return None
-        if not await self._parts.claims.claim(job_id):
-            log.info("job %s runs on another node of this cluster", job_id[:64])
+        if not await parts.claims.claim(job_id):
+            log.info("job %s runs on another node of this cluster", job_id)
             return None
-        result = await self._runner.run(job, attached_key, self._ways())
-        await asyncio.to_thread(book.finished, result)
-        failed = result["status"] != "success"
+        try:
+            result = await self._runner.run(job, attached_key, self._ways())
+            await self._results.keep(result)
+        except BaseException:
+            if parts.book.stage_of(job_id) is None:
+                parts.claims.release(job_id)  # it never began
+            raise
+        self._count(result)
+        await self._results.deliver(result)
+        executed = result.get("pre_start_failure") is not True
+        return {"executed": executed, "job_id": job_id, "status": result["status"]}
+
+    def _count(self, result: Mapping[str, Any]) -> None:
         self.standing.jobs_done += 1
-        self.standing.jobs_failed += failed
-        await self._deliver(result)
-        return {"executed": True, "job_id": job_id, "status": result["status"]}
+        self.standing.jobs_failed += result["status"] != "success"
 
     def _ways(self) -> Ways:
         parts = self._parts
@@ -304,38 +377,12 @@ class Session:
 
         return Ways(start, events, mark_started)
 
-    async def _deliver(self, result: Mapping[str, Any]) -> None:
-        """Four attempts. Raises GatewayError after the last."""
-        for pause_ms in (*RESULT_RETRIES_MS, None):
-            try:
-                await self._post_result(result)
-            except GatewayError:
-                if pause_ms is None:
-                    raise
-                await self._parts.sleep(pause_ms / 1000)
-            else:
-                return
-
-    async def _post_result(self, result: Mapping[str, Any]) -> None:
+    async def _post_result(self, job_id: str, result: Mapping[str, Any]) -> None:
         parts = self._parts
-        job_id = str(result["job_id"])
         timeout_s = result_timeout_s(
             parts.config.request_timeout_ms / 1000, parts.config.job_timeout_ms / 1000
         )
         await parts.gateway.result(parts.token(), job_id, result, timeout_s)
-        await asyncio.to_thread(parts.book.delivered, job_id)
-
-    async def _deliver_owed(self) -> None:
-        """What could not be delivered before: the gateway answers again."""
-        for result in self._parts.book.owed():
-            if str(result.get("job_id")) in self._jobs:
-                continue  # on its way already
-            try:
-                await self._post_result(result)
-            except GatewayError as error:
-                log.warning("a result that is owed was not taken: %s", error)
-                if error.status is None:
-                    return  # nobody there; the others would fare no better
 
     async def _sleep_unless(self, event: asyncio.Event, seconds: float) -> None:
         """Woken early by the event, which is then over."""

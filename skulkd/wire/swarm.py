@@ -41,6 +41,9 @@ class SwarmSetup(CamelModel):
     options: dict[str, str | int | bool] = Field(
         default_factory=dict, description="By the names of the reference's options."
     )
+    dry_run: bool = Field(
+        default=False, description="Check everything and report the plan; nothing is sent."
+    )
 
 
 class SwarmEnroll(CamelModel):
@@ -49,10 +52,22 @@ class SwarmEnroll(CamelModel):
     node_id: str = Field(min_length=1, max_length=256)
     enrollment_token: str = Field(min_length=1, max_length=4096, repr=False)
     options: dict[str, str | int | bool] = Field(default_factory=dict)
+    dry_run: bool = Field(
+        default=False, description="Check everything and report the plan; nothing is sent."
+    )
 
 
 class SwarmLeave(CamelModel):
     force: bool = Field(default=False, description="Also when work would be lost.")
+
+
+class RefusedResult(SnakeModel):
+    """A result that the gateway refused for good; it is not sent again."""
+
+    job_id: str
+    status: int = Field(description="HTTP status: 404, 410 or 422.")
+    at: str
+    message: str
 
 
 class SwarmStatus(SnakeModel):
@@ -65,17 +80,31 @@ class SwarmStatus(SnakeModel):
     relay_mode: Literal["outbound", "direct"] | None = None
     state: str | None = Field(
         default=None,
-        description="polling, busy, draining, paused, backing off, retired, starting or no token.",
+        description=(
+            "polling, busy, draining, paused, backing off, retired, starting, restarting,"
+            " stopping, stopped or no token."
+        ),
     )
     last_heartbeat_at: str | None = None
     heartbeat_error: str | None = None
     poll_error: str | None = None
+    session_restarts: int = Field(
+        default=0, description="How often the session failed unexpectedly and was started again."
+    )
+    session_error: str | None = Field(default=None, description="Of the last such failure.")
+    session_error_at: str | None = None
     running_jobs: dict[str, str] = Field(
         default_factory=dict, description="Job id to agent or model."
     )
     jobs_done: int = 0
     jobs_failed: int = 0
     owed_results: int = Field(default=0, description="Results that the gateway has not taken yet.")
+    refused_results: list[RefusedResult] = Field(
+        default_factory=list, description="Given up, newest last; the last 32 are kept."
+    )
+    expose_all_models: bool | None = Field(
+        default=None, description="Whether models outside of the allow list are offered."
+    )
     max_concurrent_jobs: int | None = None
     max_concurrent_llm_jobs: int | None = None
     generic_jobs_enabled: bool = False
@@ -89,6 +118,14 @@ class SwarmReport(SnakeModel):
     """What a command came to, in the gateway's words."""
 
     report: dict[str, Any]
+
+
+class GenericCancel(SnakeModel):
+    """Which generic job to end."""
+
+    job_id: str = Field(min_length=1, max_length=256)
+    request_id: str = Field(min_length=1, max_length=256)
+    node_id: str = Field(min_length=1, max_length=256)
 
 
 class GenericEnvelope(SnakeModel):

@@ -95,6 +95,12 @@ def test_secrets_in_text_are_hidden(text: str, shown: str) -> None:
     assert redact_text(text) == shown
 
 
+def test_quoted_names_inside_of_other_json() -> None:
+    said = r'said: "{\"api_key\":\"hunter2 secret\",\"n\":1}"'
+    assert redact_text(said) == r'said: "{\"api_key\":\"***\",\"n\":1}"'
+    assert redact_text('{"api_key":"hunter2"}') == '{"api_key":"***"}'
+
+
 @pytest.mark.parametrize(
     ("name", "secret"),
     [

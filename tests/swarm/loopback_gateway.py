@@ -34,6 +34,8 @@ class Fault:
 
     status: int = 500
     body: Any = None
+    raw: bytes | None = None
+    """Sent as it is, instead of the body."""
     hang: bool = False
     drop: bool = False
 
@@ -49,6 +51,8 @@ class LoopbackGateway:
     answers: dict[str, Any] = field(default_factory=dict)
     hold_polls: bool = False
     """Empty polls wait for a job as long as they ask for, as a gateway is expected to do."""
+    hold_s: float | None = None
+    """Hold them for so long instead."""
     open_polls: int = 0
     most_open_polls: int = 0
     base_url: str = ""
@@ -98,7 +102,7 @@ class LoopbackGateway:
         try:
             async with self._changed:
                 if self.hold_polls:
-                    await self._hold(body["wait_ms"] / 1000)
+                    await self._hold(self.hold_s or body["wait_ms"] / 1000)
                 return self.jobs.popleft() if self.jobs else {"job": None}
         finally:
             self.open_polls -= 1
@@ -118,6 +122,8 @@ class LoopbackGateway:
             await self._forever.wait()
         if fault.drop and request.transport is not None:
             request.transport.abort()
+        if fault.raw is not None:
+            return web.Response(body=fault.raw, status=fault.status)
         return _json(fault.body, fault.status)
 
     def release(self) -> None:
@@ -135,7 +141,8 @@ async def loopback_gateway() -> AsyncIterator[LoopbackGateway]:
     gateway = LoopbackGateway()
     app = web.Application()
     app.router.add_post("/{path:.*}", gateway.handle)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    # A node that goes away ends its call, so that nothing is handed to nobody.
+    runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()

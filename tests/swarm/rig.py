@@ -18,7 +18,7 @@ from skulkd.swarm.catalog import Exposure
 from skulkd.swarm.claims import Claims
 from skulkd.swarm.gateway import Gateway
 from skulkd.swarm.job_book import JobBook
-from skulkd.swarm.jobs import Clocks, Emit, Outcome, Work
+from skulkd.swarm.jobs import Clocks, Outcome, Sinks, Work
 from skulkd.swarm.node_config import NodeConfig
 from skulkd.swarm.session import Parts, Session
 from skulkd.swarm.telemetry import Counters, Machine
@@ -60,13 +60,13 @@ class ScriptedExecutor:
     gate: asyncio.Event | None = None
     """Jobs wait for it."""
 
-    async def chat(self, work: Work, emit: Emit) -> Outcome:
+    async def chat(self, work: Work, sinks: Sinks) -> Outcome:
         self.works.append(work)
         self.gateway.note("RUN")
         if self.gate is not None:
             await self.gate.wait()
         for number in range(self.chunks):
-            emit(f"t{number}")
+            sinks.emit(f"t{number}")
         if self.throws is not None:
             raise RuntimeError(self.throws)
         return Outcome("OUT", 5, 7)
@@ -92,7 +92,7 @@ class Rig:
     def restarted(self) -> Session:
         """The same node after its process ended: only what is on disk is left."""
         book = JobBook(self.parts.book.directory)
-        claims = Claims(peer_mesh(NODE)[0], lambda job_id: book.stage_of(job_id) is not None)
+        claims = Claims(peer_mesh(NODE)[0], lambda job_id: not book.may_run(job_id))
         return Session(replace(self.parts, book=book, claims=claims))
 
 
@@ -157,9 +157,7 @@ async def rig(
             probed=probed,
             machine=lambda: Machine(2, 1.85, 2**34, 2**33),
             book=book,
-            claims=Claims(
-                peers or peer_mesh(NODE)[0], lambda job_id: book.stage_of(job_id) is not None
-            ),
+            claims=Claims(peers or peer_mesh(NODE)[0], lambda job_id: not book.may_run(job_id)),
             counters=Counters(clocks.wall),
             clocks=clocks,
             sleep=sleep,

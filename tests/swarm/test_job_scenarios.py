@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from skulkd.swarm.gateway import GatewayError
+from skulkd.swarm.errors import GatewayError
 from skulkd.swarm.generic_contract import (
     UnsafePath,
     is_known_type,
@@ -137,6 +138,65 @@ async def test_policy_and_paths_of_generic_jobs_are_checked_all_at_once(tmp_path
         ("unsafe_path", "outputs[0].path"),
     ]
     assert os.listdir(tmp_path) == []  # noqa: PTH208 - in a coroutine
+
+
+async def test_details_of_generic_jobs(tmp_path: Path) -> None:
+    """Optional parts of the policy are checked; a runner's own code is kept."""
+    clocks = TestClock().clocks()
+    jobs = GenericJobs(
+        config("http://127.0.0.1", generic_enabled=True),
+        frozenset({ECHO}),
+        Counters(clocks.wall),
+        clocks,
+        tmp_path,
+    )
+    good = VECTORS["generic_job_scenarios"][0]["input"]
+    policy = {
+        "trust_mode": "owner-local",
+        "allowed_images": "all",
+        "allowed_package_publishers": [""],
+        "max_artifact_bytes": "1",
+    }
+    bad = {**good, "job": {**good["job"], "policy": policy, "outputs": [{"path": "C:/x"}]}}
+    found = await jobs.execute(bad)
+    assert [(issue["code"], issue["path"]) for issue in found["validation_issues"]] == [
+        ("invalid_type", "policy.allowed_images"),
+        ("invalid_type", "policy.allowed_package_publishers"),
+        ("invalid_limit", "policy.max_artifact_bytes"),
+        ("unsafe_path", "outputs[0].path"),
+    ]
+    assert found["validation_issues"][-1]["message"] == "absolute_path_not_allowed"
+
+
+async def test_a_generic_job_is_cancelled(tmp_path: Path) -> None:
+    clocks = TestClock().clocks()
+    counters = Counters(clocks.wall)
+    began = asyncio.Event()
+
+    async def sleep(_seconds: float) -> None:
+        began.set()
+        await asyncio.Event().wait()
+
+    settings = config("http://127.0.0.1", generic_enabled=True)
+    jobs = GenericJobs(settings, frozenset({ECHO}), counters, clocks, tmp_path, sleep=sleep)
+    good = VECTORS["generic_job_scenarios"][0]["input"]
+    slow = {**good, "job": {**good["job"], "args": {"delay_ms": 5000}, "limits": {}}}
+    running = asyncio.create_task(jobs.execute(slow))
+    await asyncio.wait_for(began.wait(), 60)
+    assert not jobs.cancel("somebody-else")
+    assert jobs.cancel("gj-1")
+    found = await running
+    assert (found["status"], found["result"]["status"]) == ("cancelled", "cancelled")
+    assert found["result"]["error"]["code"] == "cancelled"
+    assert found["events"][-1]["type"] == "cancelled"
+    assert not jobs.cancel("gj-1")
+    assert counters.active_generic == 0
+
+
+@pytest.mark.parametrize("path", ["C:/x", "c:x", "C:"])
+def test_drives_are_no_relative_paths(path: str) -> None:
+    with pytest.raises(UnsafePath, match="absolute_path_not_allowed"):
+        safe_relative_path(path)
 
 
 @pytest.mark.parametrize("case", cases("safe_relative_path"), ids=str)

@@ -6,6 +6,8 @@ import base64
 import hashlib
 import hmac
 import json
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.daemon_process import spawn_daemon, wait_until
+from tests.daemon_process import DaemonProcess, spawn_daemon, wait_until
 from tests.inference.served import Served, serve
 from tests.swarm.gateway_thread import GatewayThread, gateway_thread
 from tests.swarm.loopback_gateway import Fault
@@ -129,6 +131,76 @@ def test_an_ollama_job_runs_on_the_same_model(gateway: GatewayThread, node: Serv
     assert answer["metadata"]["raw"]["eval_count"] == answer["usage"]["completion_tokens"] > 0
 
 
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "paint",
+        "parameters": {
+            "type": "object",
+            "properties": {"colour": {"enum": ["red", "green"]}},
+            "required": ["colour"],
+            "additionalProperties": False,
+        },
+    },
+}
+
+
+def test_a_job_with_tools_brings_the_calls_of_the_model(
+    gateway: GatewayThread, node: Served
+) -> None:
+    asked = {"tools": [TOOL], "tool_choice": "required", "max_tokens": 200}
+    for stream in (False, True):
+        result = run(gateway, a_job(f"tools-{stream}", **asked, stream=stream))
+        choice = result["openai_response"]["choices"][0]
+        [call] = choice["message"]["tool_calls"]
+        assert choice["finish_reason"] == "tool_calls"
+        assert list(call) == ["id", "type", "function"]
+        assert call["function"]["name"] == "paint"
+        assert json.loads(call["function"]["arguments"])["colour"] in {"red", "green"}
+        assert [event["type"] for event in result["progress_events"]] == [
+            "agent_selected",
+            "status",
+        ]
+    del node
+
+
+def test_a_schema_without_wrapper_is_followed(gateway: GatewayThread, node: Served) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"colour": {"enum": ["red", "green"]}},
+        "required": ["colour"],
+        "additionalProperties": False,
+    }
+    shape = {"type": "json_schema", "json_schema": schema}
+    ollama = {"provider": "ollama", "model": node.model}
+    for number, extra in enumerate((ollama, {})):
+        job = a_job(f"schema-{number}", response_format=shape, max_tokens=200)
+        result = run(gateway, {**job, **extra})
+        assert result["status"] == "success", result
+        content = result["openai_response"]["choices"][0]["message"]["content"]
+        assert json.loads(content)["colour"] in {"red", "green"}
+
+
+def test_a_job_of_200000_messages_is_refused_and_the_node_goes_on(
+    gateway: GatewayThread, node: Served
+) -> None:
+    messages = [{"role": "user", "content": "x"}] * 200_000
+    result = run(gateway, a_job("many", messages=messages))
+    assert result["error"]["code"] == "validation_failed"
+    assert "openai_request.messages" in result["error"]["message"]
+    assert run(gateway, a_job("after-many"))["status"] == "success"
+    assert node.get("/readyz").status_code == 200
+
+
+def test_a_hostile_poll_is_told_and_survived(gateway: GatewayThread, node: Served) -> None:
+    gateway.gateway.faults["poll"].append(Fault(200, raw=b"[" * 200_000))
+    assert run(gateway, a_job("wakes-the-poll"))["status"] == "success"
+    assert run(gateway, a_job("after-brackets"))["status"] == "success"
+    assert node.get("/readyz").status_code == 200
+    wait_until(lambda: node.get("/v1/swarm").json()["state"] == "polling", "polls", DEADLINE_S)
+    assert not gateway.gateway.faults["poll"]
+
+
 def test_a_job_for_another_model_is_refused_before_it_starts(
     gateway: GatewayThread, node: Served
 ) -> None:
@@ -183,29 +255,102 @@ def test_generic_jobs_are_refused_until_enabled(node: Served) -> None:
     assert answer.json()["report"]["result"]["error"]["code"] == "feature_disabled"
 
 
-def test_signed_jobs_are_checked(tmp_path: Path) -> None:
-    """With a signing secret nothing runs unsigned, whoever asks."""
-    environ = {"MSWARM_SELF_HOSTED_INVOCATION_SIGNING_SECRET": "s3cret"}
-    signed = spawn_daemon(tmp_path, environ=environ)
+@pytest.fixture(scope="module")
+def set_by_environment(
+    gateway: GatewayThread, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[DaemonProcess]:
+    """A daemon with a signing secret and an owner's key, not enrolled."""
+    environ = {
+        "MSWARM_SELF_HOSTED_INVOCATION_SIGNING_SECRET": "s3cret",
+        "MSWARM_API_KEY": "msw_of_the_daemon",
+        "MSWARM_GATEWAY_BASE_URL": gateway.gateway.base_url,
+    }
+    daemon = spawn_daemon(tmp_path_factory.mktemp("environment"), environ=environ)
     try:
-        signed.wait_ready()
-        envelope = {"job_id": "g", "request_id": "r", "node_id": NODE, "job": {}}
-        path = f"{signed.url}/v1/swarm/self-hosted/node/generic-jobs"
-        answer = httpx.post(path, json=envelope, timeout=DEADLINE_S)
-        assert answer.status_code == 401
-        assert "self_hosted_invocation_token_invalid" in answer.text
-        claims = {"node_id": NODE, "job_id": "g", "request_id": "r"}
-        token = a_token(claims, "s3cret")
-        headers = {"Authorization": f"Bearer {token}"}
-        answer = httpx.post(path, json=envelope, headers=headers, timeout=DEADLINE_S)
-        assert answer.status_code == 404, answer.text  # signed, but nobody is enrolled here
-        other = httpx.post(
-            path, json={**envelope, "job_id": "h"}, headers=headers, timeout=DEADLINE_S
-        )
-        assert other.status_code == 401
-        assert "another job_id" in other.text
+        daemon.wait_ready()
+        yield daemon
     finally:
-        signed.kill()
+        daemon.kill()
+
+
+def test_signed_jobs_are_checked(set_by_environment: DaemonProcess) -> None:
+    """With a signing secret nothing runs unsigned, whoever asks."""
+    envelope = {"job_id": "g", "request_id": "r", "node_id": NODE, "job": {}}
+    path = f"{set_by_environment.url}/v1/swarm/self-hosted/node/generic-jobs"
+    answer = httpx.post(path, json=envelope, timeout=DEADLINE_S)
+    assert answer.status_code == 401
+    assert "self_hosted_invocation_token_invalid" in answer.text
+    claims = {"node_id": NODE, "job_id": "g", "request_id": "r"}
+    token = a_token(claims, "s3cret")
+    headers = {"Authorization": f"Bearer {token}"}
+    answer = httpx.post(path, json=envelope, headers=headers, timeout=DEADLINE_S)
+    assert answer.status_code == 404, answer.text  # signed, but nobody is enrolled here
+    other = httpx.post(path, json={**envelope, "job_id": "h"}, headers=headers, timeout=DEADLINE_S)
+    assert other.status_code == 401
+    assert "another job_id" in other.text
+    cancel = f"{path}/g/cancel"
+    assert httpx.post(cancel, json=claims, timeout=DEADLINE_S).status_code == 401
+    absent = httpx.post(cancel, json=claims, headers=headers, timeout=DEADLINE_S)
+    assert absent.status_code == 404, absent.text
+
+
+def test_the_daemons_own_key_goes_only_to_its_own_gateway(
+    gateway: GatewayThread, set_by_environment: DaemonProcess
+) -> None:
+    own = gateway.gateway.base_url
+    other = own.replace("127.0.0.1", "localhost")
+    path, calls = f"{set_by_environment.url}/v1/swarm/setup", gateway.count("bootstrap")
+    body = {"options": {"gateway": other}}
+    refused = httpx.post(path, json=body, timeout=DEADLINE_S)
+    assert refused.status_code == 400
+    assert "MSWARM_API_KEY" in refused.text
+    assert own in refused.text
+    plan = httpx.post(path, json={"dryRun": True}, timeout=DEADLINE_S)
+    assert plan.json()["report"]["gateway_base_url"] == own
+    assert gateway.count("bootstrap") == calls
+    taken = httpx.post(path, json={}, timeout=DEADLINE_S)
+    assert taken.status_code == 200, taken.text
+    [last] = [c for c in gateway.gateway.calls if c.name == "bootstrap"][calls:]
+    assert last.headers["x-api-key"] == "msw_of_the_daemon"
+    leave = f"{set_by_environment.url}/v1/swarm/leave"
+    assert httpx.post(leave, json={"force": True}, timeout=DEADLINE_S).status_code == 200
+
+
+def test_sigterm_lets_a_job_finish(tmp_path: Path) -> None:
+    with gateway_thread() as gateway:
+        gateway.gateway.answers["bootstrap"] = {
+            "node": {"node_id": NODE},
+            "runtime_token": TOKEN,
+        }
+        node = serve(tmp_path)
+        try:
+            node.place()
+            body = {"apiKey": OWNER_KEY, "options": {"gateway": gateway.gateway.base_url}}
+            assert node.post("/v1/swarm/setup", body).status_code == 200
+            wait_until(lambda: gateway.count("poll"), "the first poll", DEADLINE_S)
+            runner = node.runner_pid()
+            os.kill(runner, signal.SIGSTOP)
+            try:
+                gateway.offer(a_job("last"))
+                wait_until(lambda: gateway.count("start"), "the start", DEADLINE_S)
+                node.daemon.process.send_signal(signal.SIGTERM)
+                wait_until(lambda: _refuses(node), "the stop to begin", DEADLINE_S)
+            finally:
+                os.kill(runner, signal.SIGCONT)
+            assert node.daemon.process.wait(DEADLINE_S) == 0
+            result = gateway.result_of("last")
+            assert result is not None
+            assert result["status"] == "success", result
+        finally:
+            node.end()
+
+
+def _refuses(node: Served) -> bool:
+    """No new connection is taken once the daemon stops."""
+    try:
+        return httpx.get(f"{node.daemon.url}/readyz", timeout=DEADLINE_S).status_code != 200
+    except httpx.TransportError:
+        return True
 
 
 def a_token(claims: dict[str, Any], secret: str) -> str:

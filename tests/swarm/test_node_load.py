@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from skulkd.swarm.cluster_models import cluster_agents, slugs_of
+from skulkd.swarm.capabilities import capability_block
+from skulkd.swarm.cluster_models import cluster_agents, probe_machine, slugs_of
 from skulkd.swarm.drain import Drain
+from skulkd.swarm.node_config import NodeConfig
 from skulkd.swarm.node_load import LoadMeter, Places, Said, node_load, total_load
-from skulkd.swarm.telemetry import Counters
+from skulkd.swarm.telemetry import Counters, Machine, hardware_pressure
 from skulkd.wire.ids import CommandId, NodeId, TaskId
 from skulkd.wire.load import NodeLoad
+from skulkd.wire.machine import AcceleratorMetrics, SystemPerformanceProfile
 from skulkd.wire.runners import RunnerFailed, RunnerLoading, RunnerReady
 from skulkd.wire.state import State
 from skulkd.wire.tasks import InputMessage, TaskStatus, TextGeneration, TextGenerationTaskParams
@@ -111,6 +115,22 @@ def test_models_are_offered_with_their_health() -> None:
     assert agent["health"] == {"status": "unreachable"}
     [agent] = cluster_agents(state.model_copy(update={"runners": {}}))
     assert agent["health"] == {"status": "degraded"}
+
+
+@pytest.mark.parametrize(
+    ("vendor", "available"), [("cpu", False), ("unknown", False), ("nvidia", True), ("apple", True)]
+)
+def test_only_a_real_gpu_is_advertised(vendor: Any, available: bool) -> None:
+    system = SystemPerformanceProfile(accelerator=AcceleratorMetrics(vendor=vendor, name="x"))
+    config = NodeConfig("https://gw.example", "shn_1", "box", hardware=True)
+    block = capability_block(
+        "shn_1", probe_machine(config, frozenset(), system, None), "msn_t", NOW
+    )
+    gpu = block["public_projection"]["accelerators"]["gpu"]
+    assert gpu["available"] is available
+    assert gpu["count"] == int(available)
+    assert ("gpu" in block["scheduler_match"]["capabilities"]) is available
+    assert hardware_pressure(Machine(1, 0, 1, 1), block, NOW)["gpu"]["available"] is available
 
 
 def test_slugs_are_short_and_never_the_same() -> None:

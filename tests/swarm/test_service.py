@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 
 from skulkd.swarm.claims import Claims
-from skulkd.swarm.gateway import GatewayError, check_gateway_url
-from skulkd.swarm.node_config import ConfigError, node_config, setup_config
+from skulkd.swarm.errors import Busy, ConfigError, GatewayError, NotEnrolled
+from skulkd.swarm.gateway import check_gateway_url
+from skulkd.swarm.job_book import JobBook
+from skulkd.swarm.node_config import node_config, setup_config
 from skulkd.swarm.node_files import NodeFiles
-from skulkd.swarm.service import Busy, Host, NotEnrolled, SwarmService
+from skulkd.swarm.service import Host, SwarmService
 from skulkd.swarm.telemetry import Machine
 from tests.peer_mesh import peer_mesh
 from tests.swarm.loopback_gateway import Fault, LoopbackGateway, loopback_gateway
@@ -32,8 +34,16 @@ async def _never(_seconds: float) -> None:
     await asyncio.Event().wait()
 
 
+async def _turn(_seconds: float) -> None:
+    """Short, but long enough for a test to look."""
+    await asyncio.sleep(0.02)
+
+
 def a_service(
-    home: Path, gateway: LoopbackGateway, environ: Mapping[str, str] | None = None
+    home: Path,
+    gateway: LoopbackGateway,
+    environ: Mapping[str, str] | None = None,
+    sleep: Callable[[float], Awaitable[None]] = _never,
 ) -> SwarmService:
     executor = ScriptedExecutor(gateway)
     host = Host(
@@ -46,7 +56,7 @@ def a_service(
         probed=lambda _config: probed(),
         machine=lambda: Machine(2, 0, 2**34, 2**33),
         clocks=TestClock().clocks(),
-        sleep=_never,
+        sleep=sleep,
     )
     files = NodeFiles.find(home, host.environ)
     peers = peer_mesh("node-1")[0]
@@ -151,7 +161,7 @@ async def test_a_refused_setup_changes_nothing(gateway: LoopbackGateway, tmp_pat
     with pytest.raises(GatewayError, match="request_failed:403") as refused:
         await service.setup(OWNER_KEY, {"gateway": gateway.base_url})
     assert OWNER_KEY not in str(refused.value)
-    with pytest.raises(ConfigError, match="without runtime_token"):
+    with pytest.raises(GatewayError, match="without runtime_token"):
         await service.setup(OWNER_KEY, {"gateway": gateway.base_url})
     assert not (tmp_path / "config.json").exists()
     assert service.status()["configured"] is False
@@ -301,6 +311,156 @@ def test_a_token_does_not_cross_the_internet_in_the_clear() -> None:
         check_gateway_url("http://gw.example")
     with pytest.raises(ConfigError, match="http or https"):
         check_gateway_url("gw.example")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://134744072",
+        "http://0x8080808/",
+        "http://8.8.2056",
+        "http://010.010.010.010",
+        "http://[::ffff:8.8.8.8]",
+        "http://\uff18.8.8.8",
+        "http://gw.example",
+    ],
+)
+def test_public_addresses_need_https_however_they_are_written(url: str) -> None:
+    with pytest.raises(ConfigError, match="use https"):
+        check_gateway_url(url)
+
+
+@pytest.mark.parametrize(
+    "url", ["http://2130706433:80", "http://127.1", "http://box", "http://[::1]"]
+)
+def test_own_addresses_do_not(url: str) -> None:
+    assert check_gateway_url(url) == url
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://user:pass@gw.example",
+        "https://gw.example\\@127.0.0.1",
+        "https://gw.example/a b",
+        "https://gw.example/?x=1",
+        "https://gw.example:99999999",
+        "http://[::1",
+        "ftp://gw.example",
+    ],
+)
+def test_urls_that_are_not_plain_are_refused(url: str) -> None:
+    with pytest.raises(ConfigError):
+        check_gateway_url(url)
+
+
+@pytest.mark.parametrize("bad", ["msn_\r\nx-evil: 1", "msn_ with space", "msn_\u00e9"])
+async def test_a_token_that_cannot_be_sent_is_refused_and_does_not_wedge_the_node(
+    gateway: LoopbackGateway, tmp_path: Path, bad: str
+) -> None:
+    good = CAPTURES["bootstrap"]["response"]
+    gateway.answers["bootstrap"] = {**good, "runtime_token": bad}
+    service = a_service(tmp_path, gateway)
+    with pytest.raises(GatewayError, match="runtime_token"):
+        await service.setup(OWNER_KEY, {"gateway": gateway.base_url})
+    assert not (tmp_path / "node.key").exists()
+    with pytest.raises(ConfigError, match="apiKey"):
+        await service.setup(f"{OWNER_KEY}\r\nx: y", {"gateway": gateway.base_url})
+    # One that an earlier version wrote to disk.
+    gateway.answers["bootstrap"] = good
+    await service.setup(OWNER_KEY, {"gateway": gateway.base_url})
+    (tmp_path / "node.key").write_text(f"{bad}\n", encoding="utf-8", newline="")
+    restarted = a_service(tmp_path, gateway)
+    async with at_work(restarted):
+        await gateway.until(lambda: restarted.status()["state"] == "no token")
+        assert "cannot be sent in a header" in restarted.status()["problems"][0]
+        report = await restarted.leave(force=True)
+    assert report["left"] is True
+    assert report["gateway_notification"]["notified"] is False
+    assert restarted.status()["configured"] is False
+
+
+async def test_leave_by_force_works_with_files_that_cannot_be_used(
+    gateway: LoopbackGateway, tmp_path: Path
+) -> None:
+    for text in ("{nonsense", '{"node_id":"n","gateway_base_url":"http://134744072"}'):
+        (tmp_path / "config.json").write_text(text)
+        service = a_service(tmp_path, gateway)
+        with pytest.raises(ConfigError):
+            await service.leave(force=False)
+        assert (await service.leave(force=True))["left"] is True
+        assert not (tmp_path / "config.json").exists()
+
+
+async def test_a_session_that_fails_is_told_and_restarted(
+    gateway: LoopbackGateway, tmp_path: Path
+) -> None:
+    service = a_service(tmp_path, gateway)
+    await service.setup(OWNER_KEY, {"gateway": gateway.base_url})
+    JobBook(tmp_path / "jobs").started(job(node_id="shn_fake"))
+    restarted = a_service(tmp_path, gateway, sleep=_turn)
+    # A job of an earlier process has to be answered for, and the disk does not play along.
+    (tmp_path / "jobs").rename(tmp_path / "away")
+    (tmp_path / "jobs").write_text("not a directory")
+    async with at_work(restarted):
+        await gateway.until(lambda: restarted.status()["session_restarts"] >= 2)
+        await gateway.until(lambda: restarted.status()["state"] == "restarting")
+        status = restarted.status()
+        assert any("the session failed" in problem for problem in status["problems"])
+        assert status["session_error_at"]
+        (tmp_path / "jobs").unlink()
+        (tmp_path / "away").rename(tmp_path / "jobs")
+        await gateway.until(lambda: "result" in gateway.names() and "poll" in gateway.names())
+        await gateway.until(lambda: restarted.status()["state"] == "polling")
+        assert restarted.status()["problems"] == []
+
+
+async def test_results_refused_for_good_do_not_hold_up_leaving(
+    gateway: LoopbackGateway, tmp_path: Path
+) -> None:
+    service = a_service(tmp_path, gateway)
+    await service.setup(OWNER_KEY, {"gateway": gateway.base_url})
+    gateway.always["result"] = Fault(422, {"error": "too late"})
+    await gateway.offer(job(node_id="shn_fake"))
+    async with at_work(service):
+        await gateway.until(lambda: bool(service.status()["refused_results"]))
+        status = service.status()
+        assert (status["owed_results"], status["problems"]) == (0, [])
+        [refused] = status["refused_results"]
+        assert (refused["job_id"], refused["status"]) == ("job-1", 422)
+        assert "too late" in refused["message"]
+        await gateway.until(lambda: not service.running())
+        assert (await service.leave(force=False))["left"] is True
+    assert gateway.names().count("result") == 1
+
+
+async def test_a_bad_relay_address_is_not_used(gateway: LoopbackGateway, tmp_path: Path) -> None:
+    gateway.answers["bootstrap"] = {
+        **CAPTURES["bootstrap"]["response"],
+        "relay": {
+            "jobs_poll_path": "http://127.0.0.1:99999999/poll",
+            "jobs_start_path_template": "/x\r\n/:jobId",
+        },
+        "heartbeat_interval_seconds": 10**400,
+        "config_version": 10**400,
+    }
+    service = a_service(tmp_path, gateway)
+    await service.setup(OWNER_KEY, {"gateway": gateway.base_url})
+    state = json.loads((tmp_path / "config.json").read_text())
+    assert "jobs_start_path_template" not in state
+    assert "config_version" not in state
+    async with at_work(service):
+        await gateway.until(lambda: "poll" in gateway.names())
+        assert service.status()["state"] == "polling"
+
+
+async def test_status_lists_only_what_is_offered(gateway: LoopbackGateway, tmp_path: Path) -> None:
+    service = a_service(tmp_path, gateway)
+    await service.setup(OWNER_KEY, {"gateway": gateway.base_url, "exposure-policy": "off"})
+    assert service.status()["models"] == []
+    assert service.status()["expose_all_models"] is False
+    offered = gateway.bodies("heartbeat")[0]["models"]
+    assert {model["exposed"] for model in offered} == {False}
 
 
 def test_a_state_file_that_is_no_state_is_named(gateway: LoopbackGateway, tmp_path: Path) -> None:

@@ -9,10 +9,14 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from skulkd.swarm.claims import Claims
+from skulkd.swarm.errors import GatewayError
 from skulkd.swarm.event_forwarder import EventForwarder
 from skulkd.swarm.job_book import JobBook
-from skulkd.swarm.session import WAIT_MS, Session
+from skulkd.swarm.pacing import WAIT_MS
+from skulkd.swarm.session import Session
 from tests.peer_mesh import peer_mesh
 from tests.swarm.loopback_gateway import Fault
 from tests.swarm.rig import Rig, job, rig, running
@@ -67,10 +71,10 @@ async def test_models_that_cannot_be_listed_degrade_the_heartbeat(tmp_path: Path
 
 
 async def test_a_poll_has_the_recorded_shape(tmp_path: Path) -> None:
-    async with rig(tmp_path) as node:
+    async with rig(tmp_path, max_jobs=3) as node:
         assert await node.session.poll() is None
-        recorded = VECTORS["wire_captures_0_1_128"]["poll"]
-        assert recorded["wait_ms"] == WAIT_MS
+        recorded = VECTORS["wire_captures_0_1_79"]["poll"]["body"]
+        assert recorded["wait_ms"] == WAIT_MS == 25_000
         same(node.gateway.bodies("poll")[0], {**recorded, "node_id": "shn_v"})
 
 
@@ -240,6 +244,114 @@ async def test_two_nodes_of_a_cluster_never_run_one_job_twice(tmp_path: Path) ->
         assert await first.restarted().serve(job(done), None) is None
 
 
+@pytest.mark.parametrize("why", ["refused before the start", "acknowledgement failed"])
+async def test_a_job_that_never_began_may_come_again_here_and_elsewhere(
+    tmp_path: Path, why: str
+) -> None:
+    peers = peer_mesh("node-a", "node-b")
+    async with (
+        rig(tmp_path / "a", peers=peers[0]) as first,
+        rig(tmp_path / "b", peers=peers[1]) as second,
+    ):
+        leased = job()
+        if why == "acknowledgement failed":
+            first.gateway.faults["start"].append(Fault(503))
+            await first.session.serve(leased, None)
+        else:
+            await first.session.serve({**leased, "source_agent_slug": "nobody"}, None)
+        assert first.gateway.bodies("result")[0]["pre_start_failure"] is True
+        assert first.parts.book.stage_of("job-1") is None
+        await second.session.serve(leased, None)
+        assert second.gateway.bodies("result")[0]["status"] == "success"
+        # The same on one node alone, also while the failure is not delivered yet.
+        first.gateway.faults["start"].append(Fault(503))
+        first.gateway.faults["result"].extend([Fault(500)] * 4)
+        with pytest.raises(GatewayError):
+            await first.session.serve(job("job-2"), None)
+        assert first.parts.book.owed() == ["job-2"]
+        first.parts.claims.release("job-2")
+        await first.restarted().serve(job("job-2"), None)
+        assert first.gateway.bodies("result")[-1]["status"] == "success"
+
+
+async def test_polls_that_bring_nothing_at_once_are_not_repeated_at_once(tmp_path: Path) -> None:
+    async with rig(tmp_path) as node:
+        pauses: list[float] = []
+
+        async def sleep(seconds: float) -> None:
+            pauses.append(seconds)
+            if seconds != 0.5:
+                await asyncio.Event().wait()
+            node.clock.seconds += seconds
+
+        session = Session(replace(node.parts, sleep=sleep))
+        async with running(session):
+            await node.gateway.until(lambda: count(node.gateway.names(), "poll") >= 20)
+            elapsed = node.clock.seconds - 1000.0
+            assert count(node.gateway.names(), "poll") <= 2 * elapsed + 2
+            # A job that is always refused before it starts makes no busy loop either.
+            bad = job("again", source_agent_slug="nobody")
+            node.gateway.jobs.extend([{"job": bad}] * 20)
+            before = (count(node.gateway.names(), "poll"), node.clock.seconds)
+            await node.gateway.until(lambda: not node.gateway.jobs)
+            polls = count(node.gateway.names(), "poll") - before[0]
+            assert polls <= 2 * (node.clock.seconds - before[1]) + 2
+        assert count(node.gateway.names(), "result") >= 19
+
+
+async def test_a_drain_ends_a_poll_that_is_held(tmp_path: Path) -> None:
+    async with rig(tmp_path) as node:
+        node.gateway.hold_polls = True
+        node.gateway.hold_s = 3600.0
+
+        async def sleep(_seconds: float) -> None:
+            await asyncio.Event().wait()
+
+        session = Session(replace(node.parts, sleep=sleep))
+        async with running(session):
+            await node.gateway.until(lambda: node.gateway.open_polls == 1)
+            node.draining[0] = True
+            session.notify()
+            await node.gateway.until(lambda: node.gateway.open_polls == 0)
+            assert session.poll_reason() == "draining"
+            assert session.standing.poll_error is None  # ended, not timed out
+
+
+async def test_stop_gives_jobs_their_grace_and_answers_for_the_rest(tmp_path: Path) -> None:
+    async with rig(tmp_path, max_jobs=2, max_llm_jobs=2) as node:
+        node.gateway.hold_polls = True
+        node.gateway.hold_s = 3600.0
+        node.executor.gate = asyncio.Event()
+        await node.gateway.offer(job())
+        async with running(node.session):
+            await node.gateway.until(lambda: "RUN" in node.gateway.names())
+            stopping = asyncio.create_task(node.session.stop(60.0, 60.0))
+            await node.gateway.until(lambda: node.gateway.open_polls == 0)
+            node.executor.gate.set()
+            await stopping
+            assert node.gateway.bodies("result")[0]["status"] == "success"
+        again = node.restarted()
+        node.executor.gate = asyncio.Event()
+        await node.gateway.offer(job("job-2"))
+        async with running(again):
+            await node.gateway.until(lambda: count(node.gateway.names(), "RUN") == 2)
+            await again.stop(0.0, 60.0)
+        last = node.gateway.bodies("result")[-1]
+        assert (last["job_id"], last["status"]) == ("job-2", "failed")
+        assert last["error"]["message"] == "the node stopped while the job ran"
+
+
+async def test_a_job_that_runs_is_not_taken_for_one_of_an_earlier_process(tmp_path: Path) -> None:
+    async with rig(tmp_path) as node:
+        node.executor.gate = asyncio.Event()
+        serving = asyncio.create_task(node.session.serve(job(), None))
+        await node.gateway.until(lambda: "RUN" in node.gateway.names())
+        assert node.parts.book.fail_interrupted() == 0
+        node.executor.gate.set()
+        await serving
+        assert [body["status"] for body in node.gateway.bodies("result")] == ["success"]
+
+
 async def test_of_two_claims_at_once_the_smaller_id_wins() -> None:
     one, two, three = peer_mesh("node-1", "node-2", "node-3")
     nodes = [Claims(peer) for peer in (one, two, three)]
@@ -293,7 +405,7 @@ async def test_results_are_tried_four_times_and_then_with_the_next_heartbeat(
     tmp_path: Path,
 ) -> None:
     async with rig(tmp_path) as node:
-        faults = [Fault(500), Fault(404), Fault(drop=True), Fault(503), Fault(404)]
+        faults = [Fault(500), Fault(401), Fault(drop=True), Fault(503), Fault(429)]
         node.gateway.faults["result"].extend(faults)
         node.gateway.hold_polls = True
         await node.gateway.offer(job())

@@ -177,6 +177,20 @@ def test_the_life_of_an_enrolment(operator: Operator, gateway: GatewayThread) ->
     none = operator.run("swarm", "status")
     assert (none.code, none.out) == (0, "gateway node  not enrolled\n")
     url = gateway.gateway.base_url
+    dry = operator.run(
+        "swarm", "setup", "--api-key-stdin", "--gateway", url, "--dry-run", stdin=KEY
+    )
+    assert dry.code == 0, dry.err
+    assert "nothing was sent" in dry.out
+    assert url in dry.out
+    assert gateway.count("bootstrap") == 0
+    for wrong, said in (
+        (("--gateway", "http://134744072"), "use https"),
+        (("--gateway", "gw.example"), "http or https"),
+        (("--exposure-policy", "hide"), "must be one of"),
+    ):
+        bad = operator.run("swarm", "setup", "--api-key-stdin", *wrong, "--dry-run", stdin=KEY)
+        assert (bad.code, said in bad.err) == (4, True), bad.err
     ran = operator.run("swarm", "setup", "--api-key-stdin", "--gateway", url, stdin=f"{KEY}\n")
     assert ran.code == 0, ran.err
     assert ran.out == "heartbeat taken: online, 1 models, 0 active, 1 free places\n"

@@ -73,6 +73,22 @@ def test_redaction(case: dict[str, Any]) -> None:
     assert messages.redact(case["message"], case["secrets"]) == case["expected"]
 
 
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ('{"api_key":"sk-1, 2"}', '{"api_key":"[redacted]"}'),
+        ('{"error":{"token" : "a b","code":7}}', '{"error":{"token" : "[redacted]","code":7}}'),
+        (r"said {\"x-api-key\":\"sk-1\",\"n\":1}", r"said {\"x-api-key\":\"[redacted]\",\"n\":1}"),
+        ("{'secret': 'hunter2'}", "{'secret': '[redacted]'}"),
+        ('"authorization":"Bearer abc"', '"authorization":"[redacted]"'),
+        ('"api_key":"cut off', '"api_key":"[redacted]'),
+        ('"client_secret":"x"', '"client_secret":"[redacted]"'),
+    ],
+)
+def test_redaction_of_quoted_values(message: str, expected: str) -> None:
+    assert messages.redact(message) == expected
+
+
 @pytest.mark.parametrize("case", cases("redact_service_output"), ids=str)
 def test_redaction_of_service_output(case: dict[str, Any]) -> None:
     assert messages.redact_service_output(case["input"]) == case["expected"]
@@ -96,6 +112,23 @@ def test_prompts(case: dict[str, Any]) -> None:
 @pytest.mark.parametrize("case", cases("ollama_format"), ids=str)
 def test_ollama_formats(case: dict[str, Any]) -> None:
     assert messages.ollama_format(case["input"]) == case["expected"]
+
+
+SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}}
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        ({"type": "json_schema", "json_schema": SCHEMA}, SCHEMA),
+        ({"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA}}, SCHEMA),
+        ({"type": "json_schema", "schema": SCHEMA}, SCHEMA),
+        ({"type": "json_schema", "json_schema": {"name": "n", "strict": True}}, "json"),
+        ({"type": "json_schema", "json_schema": "x"}, "json"),
+    ],
+)
+def test_schemas_with_and_without_wrapper(shape: dict[str, Any], expected: Any) -> None:
+    assert messages.ollama_format(shape) == expected
 
 
 @pytest.mark.parametrize("case", cases("chat_completion"), ids=str)
