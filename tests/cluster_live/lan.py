@@ -97,7 +97,7 @@ class Lan:
         assert self._switch.stdin is not None
         assert self._switch.stdout is not None
         self._switch.stdin.close()
-        self._switch.wait(30)
+        self._switch.wait(300)
         self._switch.stdout.close()
 
     def _order(self, **command: object) -> None:
@@ -110,7 +110,7 @@ class Lan:
 
 
 def ip(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], check=True, timeout=30)
+    subprocess.run(["ip", *arguments], check=True, timeout=600)
 
 
 @contextlib.contextmanager
