@@ -27,6 +27,7 @@ from skulkctl.invocation import Invocation
 from skulkctl.views.instances import instance_items, waiting_items
 from skulkctl.views.nodes import node_name
 from skulkctl.views.read import Document, mapping, moment, sequence
+from skulkctl.views.ring import open_ring_links
 from skulkctl.views.storage import storage_items
 from skulkd import __version__
 
@@ -77,6 +78,7 @@ def gather_facts(call: Invocation, expected_nodes: int | None, min_free_bytes: i
         storage=_storage(client, snapshot.now),
         timeline=_timeline(client),
         swarm=swarm,
+        open_ring_links=open_ring_links(snapshot.state),
     )
 
 

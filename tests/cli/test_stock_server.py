@@ -117,6 +117,7 @@ def test_doctor_lists_every_check_and_exits_7(cli: Cli, stock: StockNode) -> Non
         ("ok", "health"),
         ("warn", "instances"),
         ("skip", "ranks"),
+        ("ok", "ring"),
         ("warn", "warnings"),
         ("ok", "rotation"),
         ("skip", "swarm"),
@@ -126,7 +127,7 @@ def test_doctor_lists_every_check_and_exits_7(cli: Cli, stock: StockNode) -> Non
         ("ok", "client"),
     ]
     assert "hint: skulkctl diagnose kite3\n" in result.err
-    assert result.err.endswith("note: 9 ok, 6 warn, 1 fail, 6 skip\n")
+    assert result.err.endswith("note: 10 ok, 6 warn, 1 fail, 6 skip\n")
 
 
 def test_doctor_with_warnings_only_is_well_unless_strict(cli: Cli, stock: StockNode) -> None:

@@ -6,20 +6,26 @@ import contextlib
 import queue
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from skulkd.runner.exits import ExitCode
 from skulkd.runner.framing import FrameError, pack
-from skulkd.runner.protocol import Configure, RankLinks, TlsPaths
+from skulkd.runner.protocol import Configure, RankLinks, Status, TlsPaths
 from skulkd.runner.rank_auth import Hello, SealedStream, WrongKey
 from skulkd.runner.rank_server import MAX_PENDING, Credentials, RankServer, dial
 from skulkd.runner.rank_stream import Transport
 from skulkd.runner.rendezvous import GroupUnreachable, Meeting, Party, meet
+from skulkd.wire.ids import TaskId
+from skulkd.wire.runners import RunnerConnected
+from skulkd.wire.tasks import ConnectToGroup
 from tests.cluster.certificates import make_certificates
-from tests.runner.rank_group import free_hosts
-from tests.runner.runner_process import DEADLINE_S
+from tests.daemon_process import wait_until
+from tests.runner.rank_group import RankGroupOfRunners, free_hosts
+from tests.runner.runner_process import DEADLINE_S, INSTANCE, Runner
 
 PLAIN = Transport(None)
 OURS = Credentials(b"k" * 32, PLAIN)
@@ -225,7 +231,11 @@ def test_silent_and_noisy_strangers_do_not_keep_ranks_waiting() -> None:
 
     leader = threading.Thread(target=run, args=(0,))
     leader.start()
-    strangers = [_connect(hosts[0].port) for _ in range(MAX_PENDING + 20)]
+    # Not in a tight loop: one of very many attempts would reach itself and take the port.
+    strangers = [
+        wait_until(lambda: _connect(hosts[0].port), "rank 0 to listen")
+        for _ in range(MAX_PENDING + 20)
+    ]
     for number, stranger in enumerate(strangers):
         if number % 2:
             stranger.sendall(b"GET / HTTP/1.1\r\n\r\n" * 10)
@@ -242,12 +252,12 @@ def test_silent_and_noisy_strangers_do_not_keep_ranks_waiting() -> None:
             channel.close()
 
 
-def _connect(port: int) -> socket.socket:
-    while True:
-        try:
-            return socket.create_connection(("127.0.0.1", port), DEADLINE_S)
-        except ConnectionRefusedError:
-            continue  # rank 0 does not listen yet
+def _connect(port: int) -> socket.socket | None:
+    """None while rank 0 does not listen yet."""
+    try:
+        return socket.create_connection(("127.0.0.1", port), DEADLINE_S)
+    except ConnectionRefusedError:
+        return None
 
 
 def test_a_certificate_of_another_authority_is_refused(certificates: Path, tmp_path: Path) -> None:
@@ -270,3 +280,41 @@ def test_a_key_does_not_show_in_what_is_printed() -> None:
     shown = repr(links) + repr(Configure.model_construct(links=links)) + repr(OURS)
     assert "5a5a" not in shown
     assert "kkkk" not in shown
+
+
+def test_impostors_do_not_disturb_a_group_that_starts(
+    idle_ranks: Callable[..., RankGroupOfRunners], tiny: Path
+) -> None:
+    """They come first and stay; the real rank is let in and the group serves."""
+    group = idle_ranks(2)
+    group.configure(tiny)
+    port = group.hosts[0].port
+    connect = ConnectToGroup(task_id=TaskId("connect"), instance_id=INSTANCE)
+    group.leader.run(connect)
+    silent = wait_until(lambda: _connect(port), "rank 0 to listen")
+    with pytest.raises(WrongKey):
+        dial(("127.0.0.1", port), THEIRS, HELLO, DEADLINE_S)
+    group.ranks[1].run(connect)
+    for rank in group.ranks:
+        rank.until(Status, lambda m: isinstance(m.status, RunnerConnected))
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(Runner.become_ready, group.ranks))
+    assert group.chat("who is there", max_output_tokens=4).finish_reason() == "length"
+    silent.close()
+    assert "refused a connection from 127.0.0.1 to rank 0" in group.leader.log_text()
+
+
+def test_a_rank_with_another_key_is_told_why_it_is_not_let_in(
+    idle_ranks: Callable[..., RankGroupOfRunners], tiny: Path
+) -> None:
+    group = idle_ranks(2)
+    group.keys = {1: "00" * 32}
+    group.configure_rank(group.leader, 0, tiny, connect_deadline_s=5.0)
+    group.configure_rank(group.ranks[1], 1, tiny)
+    group.connect()
+    for rank in reversed(group.ranks):  # rank 1 ends first
+        rank.drain()
+        assert rank.wait_exit() == ExitCode.CONNECT_DEADLINE
+    assert "is not rank 0 of this group" in group.ranks[1].log_text()
+    assert "did not call rank 0" in group.leader.log_text()
+    assert "00" * 32 not in group.ranks[1].log_text()
