@@ -95,21 +95,25 @@ class TlsStream:
             self._plain.send(sealed)
 
     def receive(self) -> bytes:
-        while True:
-            with self._state:
-                try:
-                    return self._tls.read(_READ_BYTES)
-                except ssl.SSLWantReadError:
-                    pass
-                except ssl.SSLEOFError:
-                    return b""
+        while (data := self._decrypted()) is None:
             self._feed(self._plain.receive())
+        return data
 
     def set_timeout(self, seconds: float | None) -> None:
         self._plain.set_timeout(seconds)
 
     def close(self) -> None:
         self._plain.close()
+
+    def _decrypted(self) -> bytes | None:
+        """None when more must be read first."""
+        with self._state:
+            try:
+                return self._tls.read(_READ_BYTES)
+            except ssl.SSLWantReadError:
+                return None
+            except ssl.SSLEOFError:
+                return b""
 
     def _feed(self, data: bytes) -> None:
         with self._state:
