@@ -24,10 +24,12 @@ from skulkd.runner.protocol import (
     GenerationOptions,
     Output,
     Phase,
+    RankLinks,
     RunnerOptions,
     RunTask,
     Status,
     TaskStatus,
+    TlsPaths,
     decode_from_runner,
     encode,
 )
@@ -172,7 +174,13 @@ def free_hosts(count: int) -> list[Host]:
 
 
 @contextmanager
-def ranks(directory: Path, count: int, environ: dict[str, str], cores: int = 1) -> Iterator[Ranks]:
+def ranks(
+    directory: Path,
+    count: int,
+    environ: dict[str, str],
+    cores: int = 1,
+    tls: TlsPaths | None = None,
+) -> Iterator[Ranks]:
     """A ready pipeline of this many runners, on so many cores each; 0: all of them."""
     card = card_from_toml((directory / "card.toml").read_text(), "card.toml")
     hosts = free_hosts(count) if count > 1 else None
@@ -192,6 +200,9 @@ def ranks(directory: Path, count: int, environ: dict[str, str], cores: int = 1) 
                     ),
                     options=RunnerOptions(prefix_cache_bytes=0, cores=cores),
                     group=hosts,
+                    links=RankLinks(
+                        key="00" * 32, addresses=["127.0.0.1"], ring_address="127.0.0.1", tls=tls
+                    ),
                 )
             )  # fmt: skip
         _all(started, ConnectToGroup(task_id=TaskId("connect"), instance_id=INSTANCE),

@@ -57,6 +57,7 @@ class Facts:
     client: str = ""
     timeline: Document | None = None
     swarm: Document | None = None
+    open_ring_links: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -237,6 +238,14 @@ def ranks(facts: Facts) -> Iterator[Finding]:
         yield Finding(result, " ".join(what.split()), next(iter(found.next), "skulkctl timeline"))
 
 
+def ring(facts: Facts) -> Iterator[Finding]:
+    """MLX cannot encrypt its ring, so it should not cross a network that others can read."""
+    for link in facts.open_ring_links:
+        message = f"{link}: activations cross a public network in clear text"
+        hint = "use WireGuard, Tailscale or a direct link between these nodes; see docs/cluster.md"
+        yield Finding("warn", message, hint)
+
+
 def warnings(facts: Facts) -> Iterator[Finding]:
     if facts.warnings is None:
         yield Finding("skip", "this server gives no diagnostics")
@@ -352,6 +361,7 @@ TABLE: Mapping[str, tuple[Check, Callable[[Facts], str]]] = {
         lambda facts: f"{_count(len(facts.instances), 'instance')} placed, none in trouble",
     ),
     "ranks": (ranks, always("no rank is stuck")),
+    "ring": (ring, always("no ring crosses a public network")),
     "warnings": (warnings, always("no node warns")),
     "rotation": (rotation, always("every node takes new work")),
     "swarm": (swarm, gateway_node),

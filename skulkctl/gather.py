@@ -28,6 +28,7 @@ from skulkctl.invocation import Invocation
 from skulkctl.views.instances import instance_items, waiting_items
 from skulkctl.views.nodes import node_name
 from skulkctl.views.read import Document, mapping, moment, text
+from skulkctl.views.ring import open_ring_links
 from skulkctl.views.storage import local_item, storage_items
 from skulkd import __version__
 
@@ -83,6 +84,7 @@ def gather_facts(call: Invocation, expected_nodes: int | None, min_free_bytes: i
         storage=storage,
         timeline=_timeline(client),
         swarm=swarm,
+        open_ring_links=open_ring_links(snapshot.state),
     )
 
 

@@ -49,6 +49,7 @@ from skulkd.node_start import Start, working_directory
 from skulkd.node_store import build_store_room, decide_setup
 from skulkd.observe.event_log import EventLog
 from skulkd.peers import Peers
+from skulkd.runner.protocol import TlsPaths
 from skulkd.store.library import ModelLibrary
 from skulkd.store.room import StoreRoom
 from skulkd.supervision import TaskSupervisor
@@ -57,6 +58,7 @@ from skulkd.wire.ids import NodeId
 from skulkd.wire.links import ApiAddress
 from skulkd.worker.around import Around
 from skulkd.worker.from_settings import worker_options
+from skulkd.worker.group_keys import RankSecurity
 from skulkd.worker.staged_files import StagedFiles
 from skulkd.worker.worker import Worker
 
@@ -112,7 +114,8 @@ def build_rooms(start: Start, node_id: NodeId) -> Rooms:
     )  # fmt: skip
     observe = build_observe(start, events, peers, lambda: replica.state)
     around = Around(
-        library, sources.paths.log_file.parent, peers, StagedFiles(store.staging),
+        library, sources.paths.log_file.parent, peers, _rank_security(start, cluster),
+        StagedFiles(store.staging),
         environ=sources.environ, on_trace=observe.traces.took,
         homeless=lambda: tuple(cluster.core.ledger.waiting),
     )  # fmt: skip
@@ -142,6 +145,16 @@ def build_rooms(start: Start, node_id: NodeId) -> Rooms:
         observe=observe,
         tasks=tasks,
     )
+
+
+def _rank_security(start: Start, cluster: Cluster) -> RankSecurity:
+    files = cluster.fabric.plan.tls
+    if files is None:
+        return RankSecurity(start.secret.value)
+    names = (files.certificate, files.key, files.authority)
+    certificate, key, authority = (str(name.absolute()) for name in names)
+    tls = TlsPaths(certificate=certificate, key=key, authority=authority)
+    return RankSecurity(start.secret.value, tls)
 
 
 def _worker(

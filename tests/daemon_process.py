@@ -23,12 +23,12 @@ from typing import Any, Protocol
 
 ROOT = Path(__file__).parents[1]
 READY = re.compile(r"(node-[0-9a-f]{16}) \((.*)\) listening on (http://\S+)")
-START_DEADLINE_S = 60.0
-STOP_DEADLINE_S = 30.0
+START_DEADLINE_S = 300.0
+STOP_DEADLINE_S = 300.0
 _PR_SET_PDEATHSIG = 1
 
 
-def wait_until(condition: Callable[[], Any], what: str, deadline_s: float = 30.0) -> Any:
+def wait_until(condition: Callable[[], Any], what: str, deadline_s: float = 300.0) -> Any:
     """The first true value of the condition."""
     ends = time.monotonic() + deadline_s
     while True:
@@ -93,7 +93,7 @@ class DaemonProcess:
 
     def get(self, path: str) -> Any:
         """The JSON answer of a GET."""
-        with urllib.request.urlopen(self.url + path, timeout=20) as answer:
+        with urllib.request.urlopen(self.url + path, timeout=600) as answer:
             return json.load(answer)
 
     def wait_ready(self, count: int = 1) -> None:

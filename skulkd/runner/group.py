@@ -13,8 +13,17 @@ import mlx.core as mx
 from skulkd.runner.neighbours import PORT as BELL
 from skulkd.runner.neighbours import Bell, check_links
 from skulkd.runner.orders import Order, to_json
-from skulkd.runner.protocol import Configure
-from skulkd.runner.rendezvous import Channel, Meeting, Party, address_of, meet
+from skulkd.runner.protocol import Configure, RankLinks
+from skulkd.runner.rank_server import Credentials
+from skulkd.runner.rank_stream import Transport
+from skulkd.runner.rendezvous import (
+    Channel,
+    GroupUnreachable,
+    Meeting,
+    Party,
+    address_of,
+    meet,
+)
 from skulkd.runner.ring import RingPort, join_jaccl, join_ring
 from skulkd.wire.shards import TensorShardMetadata
 
@@ -100,11 +109,12 @@ def connect(configure: Configure, said: dict[str, object]) -> tuple[RankGroup, M
     """Meet the other ranks and join MLX's group with them. Raises GroupUnreachable."""
     shard, hosts = configure.shard, configure.group or []
     rank, limit_s = shard.device_rank, configure.options.connect_deadline_s
-    port = RingPort(hosts[rank])
-    bell = Bell(port.ip, configure.instance_id, rank)
+    links, credentials = _links(configure)
+    port = RingPort(links.ring_address)
+    bell = Bell(port.ip, credentials, rank)
     try:
         ours = {**said, "ring_port": port.number, BELL: bell.port}
-        party = Party(hosts, rank, configure.instance_id, ours, limit_s)
+        party = Party(hosts, rank, credentials, ours, limit_s, tuple(links.addresses))
         meeting = meet(party)
         addresses = [
             f"{port.ip if at == rank else hosts[at].ip}:{said_by['ring_port']}"
@@ -122,6 +132,18 @@ def connect(configure: Configure, said: dict[str, object]) -> tuple[RankGroup, M
         port.release()
     tensor = isinstance(shard, TensorShardMetadata)
     return RankGroup(raw, "tensor" if tensor else "pipeline", meeting.channels), meeting
+
+
+def _links(configure: Configure) -> tuple[RankLinks, Credentials]:
+    links = configure.links
+    if links is None:
+        raise GroupUnreachable("the group has no key")
+    try:
+        return links, Credentials(bytes.fromhex(links.key), Transport(links.tls))
+    except (OSError, ValueError) as error:
+        raise GroupUnreachable(
+            f"cluster.tls cannot be used by rank connections: {error}"
+        ) from error
 
 
 __all__ = ["Group", "RankGroup", "SoloGroup", "address_of", "connect"]

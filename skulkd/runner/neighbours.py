@@ -2,51 +2,33 @@
 
 MLX says nothing of a neighbour that does not answer: one rank waits for ever, another gives up
 after half a minute, and neither names an address. Its ports cannot be tried, because they take
-whoever calls first for a rank. So each rank has a bell beside it, at the same address; every rank
-rings the next one's, rank 0 hears of all links, and tells everybody which one is broken.
+the first connection for a rank. So each rank has a second port beside it, at the same address;
+every rank calls that of the next one, and rank 0 tells all ranks which link is broken.
 """
 
 import contextlib
-import json
-import socket
-import threading
 from typing import Any
 
-from skulkd.runner.framing import FrameError, pack
-from skulkd.runner.rendezvous import GroupUnreachable, Meeting, Party, first_frame
+from skulkd.runner.framing import FrameError
+from skulkd.runner.rank_auth import Hello, SealedStream, WrongKey
+from skulkd.runner.rank_server import Credentials, RankServer, dial
+from skulkd.runner.rendezvous import GroupUnreachable, Meeting, Party
 
 PORT = "bell_port"
 _RING_S = 10.0
-_HELLO_S = 2.0
-_LOOK_S = 0.2
 # Rank 0 hears of every link before it speaks, so the others wait longer than a link may take.
 _PATIENCE_S = 3 * _RING_S
-_HERE = b'"here"'
 
 
 class Bell:
-    """Answers whoever asks for this rank of this instance, until it is closed."""
+    """Answers the rank before this one, until it is closed. Raises OSError."""
 
-    def __init__(self, ip: str, instance_id: str, rank: int) -> None:
-        self._server = socket.create_server((ip, 0))
-        self._server.settimeout(_LOOK_S)
-        self._wanted = {"instance": instance_id, "rank": rank}
-        self._closed = threading.Event()
-        self.port: int = self._server.getsockname()[1]
-        threading.Thread(target=self._answer, name="bell", daemon=True).start()
+    def __init__(self, ip: str, credentials: Credentials, rank: int) -> None:
+        self._server = RankServer([(ip, 0)], credentials, ("link", rank), SealedStream.close)
+        self.port = self._server.port
 
     def close(self) -> None:
-        self._closed.set()
-
-    def _answer(self) -> None:
-        with self._server:
-            while not self._closed.is_set():
-                with contextlib.suppress(OSError, FrameError, ValueError):
-                    connection, _ = self._server.accept()
-                    with connection:
-                        connection.settimeout(_HELLO_S)
-                        if json.loads(first_frame(connection)) == self._wanted:
-                            connection.sendall(pack(_HERE))
+        self._server.close()
 
 
 def check_links(party: Party, meeting: Meeting) -> None:
@@ -91,16 +73,15 @@ def _ring_next(party: Party, said: list[dict[str, Any]]) -> str | None:
     """None when the next rank answers at the address that this rank will dial."""
     after = (party.rank + 1) % len(party.hosts)
     ip, port = party.hosts[after].ip, int(said[after][PORT])
-    hello = {"instance": party.instance_id, "rank": after}
+    hello = Hello("link", party.rank, after)
     try:
-        with socket.create_connection((ip, port), _RING_S) as connection:
-            connection.settimeout(_RING_S)
-            connection.sendall(pack(json.dumps(hello).encode()))
-            if first_frame(connection) == _HERE:
-                return None
-            error = "somebody else answered"
-    except (OSError, FrameError) as failure:
+        dial((ip, port), party.credentials, hello, _RING_S).close()
+    except WrongKey:
+        error = "another program answered"
+    except OSError as failure:
         error = str(failure)
+    else:
+        return None
     return (
         f"rank {party.rank} cannot reach rank {after} at {ip}, port {port}: {error}. "
         "Can that machine be reached at this address, and does a firewall let it through?"

@@ -85,6 +85,23 @@ class JacclLinks(CamelModel):
     coordinator: str = Field(description="Where rank 0 waits for the others, host:port.")
 
 
+class TlsPaths(CamelModel):
+    """PEM files of this node, as in `cluster.tls`."""
+
+    certificate: str
+    key: str
+    authority: str
+
+
+class RankLinks(CamelModel):
+    """How this rank's own connections to the others are bound, authenticated and encrypted."""
+
+    key: str = Field(repr=False, description="Of this attempt of this group; hex.")
+    addresses: list[str] = Field(description="Of this machine; here rank 0 waits for the others.")
+    ring_address: str = Field(description="Of this machine; here the rank before dials the ring.")
+    tls: TlsPaths | None = Field(default=None, description="Set: encrypt these connections.")
+
+
 class Configure(TaggedModel):
     """First message, once: who the runner is and what it will hold."""
 
@@ -97,6 +114,7 @@ class Configure(TaggedModel):
     group: list[Host] | None = Field(
         default=None, description="Address of every rank, in rank order; null for one rank."
     )
+    links: RankLinks | None = Field(default=None, description="Needed with `group`.")
     jaccl: JacclLinks | None = Field(
         default=None, description="Set: join over Thunderbolt RDMA instead of the TCP ring."
     )
@@ -251,12 +269,14 @@ __all__ = [
     "PrefillProgress",
     "ProtocolError",
     "Pulse",
+    "RankLinks",
     "RunTask",
     "RunnerOptions",
     "Status",
     "TaskAcknowledged",
     "TaskStatus",
     "TaskTrace",
+    "TlsPaths",
     "ToRunner",
     "decode_from_runner",
     "decode_to_runner",

@@ -1,28 +1,31 @@
 """How the ranks of a group find each other, before and beside MLX.
 
 Rank 0 waits at its address, the others call it, each says which rank it is and where its ring
-port will be. These connections stay open: orders go over them, and their end tells that a rank
-is gone even when MLX does not notice. MLX's own ports accept anybody and tell nothing, so they
-are chosen late, and nobody is asked to join them before everybody is known to be alive.
+port will be. These connections are authenticated and stay open: orders go over them, and their end
+tells that a rank is gone even when MLX does not notice. MLX's own ports accept any connection, so
+they are chosen late, and no rank joins them before all ranks are known to be alive.
 """
 
 import contextlib
 import json
-import socket
+import queue
+import ssl
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from skulkd.runner.framing import FrameError, FrameReader, pack
+from skulkd.runner.framing import FrameError
+from skulkd.runner.rank_auth import Hello, SealedStream, WrongKey
+from skulkd.runner.rank_server import HANDSHAKE_S, Credentials, RankServer, dial
 from skulkd.wire.instances import Host
 
-_HELLO_S = 2.0
 _RETRY_S = 0.1
 # Rank 0 knows who is missing, so the others leave the last word to it.
 _LAST_WORD_S = 5.0
 _BYE = b'"bye"'
+_Present = tuple["Channel", dict[str, Any]]
 
 
 class GroupUnreachable(Exception):
@@ -32,32 +35,26 @@ class GroupUnreachable(Exception):
 class Channel:
     """The connection to one other rank."""
 
-    def __init__(self, connection: socket.socket, rank: int, address: str) -> None:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._connection = connection
-        self._reader = FrameReader(connection.fileno())
-        self._frames: list[bytes] = []
+    def __init__(self, stream: SealedStream, rank: int, address: str) -> None:
+        self._stream = stream
         self.rank = rank
         self.address = address
 
     def send(self, content: bytes) -> None:
         """Raises OSError when the other rank is gone."""
-        self._connection.sendall(pack(content))
+        self._stream.send(content)
 
     def receive(self) -> bytes | None:
         """The next message; None at the end. Raises OSError and FrameError."""
-        while not self._frames:
-            frames = self._reader.read()
-            if frames is None:
-                return None
-            self._frames = frames
-        return self._frames.pop(0)
+        return self._stream.receive()
 
     def ask(self, timeout_s: float) -> Any:
         """The next message as a value, within this time. Raises OSError and FrameError."""
-        self._connection.settimeout(max(timeout_s, 0.01))
-        content = first_frame(self._connection)
-        self._connection.settimeout(None)
+        self._stream.set_timeout(timeout_s)
+        content = self._stream.receive()
+        self._stream.set_timeout(None)
+        if content is None:
+            raise ConnectionResetError("connection closed")
         return json.loads(content)
 
     def say(self, value: Any) -> None:
@@ -82,25 +79,7 @@ class Channel:
             self.send(_BYE)
 
     def close(self) -> None:
-        self._connection.close()
-
-
-def first_frame(connection: socket.socket) -> bytes:
-    """Exactly one frame, so that nothing that follows is lost."""
-    size = int.from_bytes(_exactly(connection, 4), "big")
-    if size > 1 << 20:
-        raise FrameError(f"a greeting of {size} bytes")
-    return _exactly(connection, size)
-
-
-def _exactly(connection: socket.socket, size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        part = connection.recv(size - len(data))
-        if not part:
-            raise ConnectionResetError("closed before a whole message came")
-        data += part
-    return data
+        self._stream.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +88,11 @@ class Party:
 
     hosts: list[Host]
     rank: int
-    instance_id: str
+    credentials: Credentials
     said: dict[str, Any]
     deadline_s: float
+    addresses: tuple[str, ...] = ()
+    """Of this machine, for rank 0 to wait at; its address in `hosts` unless there are several."""
     clock: Callable[[], float] = time.monotonic
 
 
@@ -134,17 +115,21 @@ def meet(party: Party) -> Meeting:
 
 def _receive_all(party: Party) -> Meeting:
     ends = party.clock() + party.deadline_s
-    present: dict[int, tuple[Channel, dict[str, Any]]] = {}
-    with _listen(party.hosts[0]) as server:
+    present: dict[int, _Present] = {}
+    arrived: queue.SimpleQueue[_Present] = queue.SimpleQueue()
+    server = _listen(party, lambda stream: _admit(party, stream, arrived))
+    try:
         while len(present) < len(party.hosts) - 1:
-            server.settimeout(max(ends - party.clock(), 0.01))
             try:
-                connection, _ = server.accept()
-            except TimeoutError:
+                channel, said = arrived.get(timeout=max(ends - party.clock(), 0.01))
+            except queue.Empty:
                 _give_up(party, present)
-            greeted = _greet(connection, party)
-            if greeted is not None:
-                present[greeted[0].rank] = greeted
+            if channel.rank in present:
+                # It has called again because its first connection broke.
+                present[channel.rank][0].close()
+            present[channel.rank] = (channel, said)
+    finally:
+        server.close()
     everything = [party.said, *(present[rank][1] for rank in sorted(present))]
     channels = [present[rank][0] for rank in sorted(present)]
     for channel in channels:
@@ -152,37 +137,34 @@ def _receive_all(party: Party) -> Meeting:
     return Meeting(channels, everything)
 
 
-def _listen(host: Host) -> socket.socket:
+def _listen(party: Party, accept: Callable[[SealedStream], None]) -> RankServer:
+    port = party.hosts[0].port
+    addresses = party.addresses or (party.hosts[0].ip,)
     try:
-        return socket.create_server((host.ip, host.port))
-    except OSError:
-        # The address is what others dial; it need not be one of this machine's own.
-        try:
-            return socket.create_server(("", host.port))
-        except OSError as error:
-            raise GroupUnreachable(
-                f"rank 0 cannot listen at {host.ip}:{host.port}: {error.strerror}"
-            ) from error
+        return RankServer(
+            [(ip, port) for ip in addresses], party.credentials, ("meeting", 0), accept
+        )
+    except OSError as error:
+        where = " and ".join(f"{ip}:{port}" for ip in addresses)
+        raise GroupUnreachable(f"rank 0 cannot listen at {where}: {error.strerror}") from error
 
 
-def _greet(connection: socket.socket, party: Party) -> tuple[Channel, dict[str, Any]] | None:
-    """A rank of this group, or None for a stranger, who is sent away."""
-    connection.settimeout(_HELLO_S)
+def _admit(party: Party, stream: SealedStream, arrived: "queue.SimpleQueue[_Present]") -> None:
+    """A rank has proved itself; take what it says. From a thread of its own."""
+    rank = stream.hello.caller
+    channel = Channel(stream, rank, "")
     try:
-        hello = json.loads(first_frame(connection))
-        rank = hello["rank"]
-        ours = hello["instance"] == party.instance_id and 0 < rank < len(party.hosts)
-        said = dict(hello["said"])
-    except (OSError, FrameError, ValueError, TypeError, KeyError):
-        ours = False
-    if not ours:
-        connection.close()
-        return None
-    connection.settimeout(None)
-    return Channel(connection, rank, address_of(party.hosts, rank)), said
+        said = dict(channel.ask(HANDSHAKE_S)) if 0 < rank < len(party.hosts) else None
+    except (OSError, FrameError, ValueError, TypeError):
+        said = None
+    if said is None:
+        channel.close()
+        return
+    channel.address = address_of(party.hosts, rank)
+    arrived.put((channel, said))
 
 
-def _give_up(party: Party, present: dict[int, tuple[Channel, dict[str, Any]]]) -> NoReturn:
+def _give_up(party: Party, present: dict[int, _Present]) -> NoReturn:
     missing = [rank for rank in range(1, len(party.hosts)) if rank not in present]
     who = " and ".join(f"rank {rank} at {address_of(party.hosts, rank)}" for rank in missing)
     here = address_of(party.hosts, 0)
@@ -199,24 +181,9 @@ def _give_up(party: Party, present: dict[int, tuple[Channel, dict[str, Any]]]) -
 def _call_rank_0(party: Party) -> Meeting:
     ends = time.monotonic() + party.deadline_s
     address = address_of(party.hosts, 0)
-    pause = threading.Event()
-    while True:
-        try:
-            connection = socket.create_connection(
-                (party.hosts[0].ip, party.hosts[0].port), max(ends - time.monotonic(), 0.01)
-            )
-            break
-        except OSError as error:
-            if time.monotonic() >= ends:
-                raise GroupUnreachable(
-                    f"rank 0 at {address} did not answer within {party.deadline_s:g} s: {error}. "
-                    "Is its daemon running, and can this machine reach that address?"
-                ) from error
-            pause.wait(_RETRY_S)
-    channel = Channel(connection, 0, address)
-    hello = {"rank": party.rank, "instance": party.instance_id, "said": party.said}
+    channel = Channel(_dial_rank_0(party, ends), 0, address)
     try:
-        channel.say(hello)
+        channel.say(party.said)
         answer = channel.ask(ends - time.monotonic() + _LAST_WORD_S)
     except (OSError, FrameError, ValueError) as error:
         channel.close()
@@ -227,3 +194,26 @@ def _call_rank_0(party: Party) -> Meeting:
         channel.close()
         raise GroupUnreachable(str(answer["failed"]))
     return Meeting([channel], list(answer["everybody"]))
+
+
+def _dial_rank_0(party: Party, ends: float) -> SealedStream:
+    """Rank 0 may not listen yet, so this is tried until the time is up."""
+    address = address_of(party.hosts, 0)
+    where = (party.hosts[0].ip, party.hosts[0].port)
+    hello = Hello("meeting", party.rank, 0)
+    pause = threading.Event()
+    while True:
+        try:
+            return dial(where, party.credentials, hello, ends - time.monotonic())
+        except (WrongKey, ssl.SSLCertVerificationError) as error:
+            raise GroupUnreachable(
+                f"what answers at {address} is not rank 0 of this group: {error}. "
+                "Do all nodes have the same cluster secret and certificates of one authority?"
+            ) from error
+        except OSError as error:
+            if time.monotonic() >= ends:
+                raise GroupUnreachable(
+                    f"rank 0 at {address} did not answer within {party.deadline_s:g} s: {error}. "
+                    "Is its daemon running, and can this machine reach that address?"
+                ) from error
+            pause.wait(_RETRY_S)

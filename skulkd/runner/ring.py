@@ -21,7 +21,6 @@ import mlx.core as mx
 
 from skulkd.runner.protocol import JacclLinks
 from skulkd.runner.rendezvous import GroupUnreachable
-from skulkd.wire.instances import Host
 
 # Whoever calls first waits a second for whoever does not listen yet; the last rank calls first.
 _LAST_RANK_WAITS_S = 0.05
@@ -43,18 +42,23 @@ def alarm(seconds: float) -> Iterator[None]:
 
 
 class RingPort:
-    """A free port that stays ours until MLX listens there: both may bind it, one listens."""
+    """A free port that stays ours until MLX listens there: both may bind it, one listens.
 
-    def __init__(self, host: Host) -> None:
+    MLX takes any connection for a rank, so it listens at one address of this machine only.
+    """
+
+    def __init__(self, ip: str) -> None:
+        self.ip = ip
         self._socket = socket.socket()
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         try:
-            self._socket.bind((host.ip, 0))
-            self.ip = host.ip
-        except OSError:
-            # The address is what others dial; it need not be one of this machine's own.
-            self.ip = "0.0.0.0"  # noqa: S104
-            self._socket.bind((self.ip, 0))
+            self._socket.bind((ip, 0))
+        except OSError as error:
+            self._socket.close()
+            raise GroupUnreachable(
+                f"the ring cannot listen at {ip}: {error.strerror}. "
+                "The ranks must reach this machine at one of its own addresses."
+            ) from error
         self.number: int = self._socket.getsockname()[1]
 
     def release(self) -> None:

@@ -10,6 +10,7 @@ from skulkd.peers import Peers
 from skulkd.runner.protocol import TaskTrace
 from skulkd.wire.ids import InstanceId
 from skulkd.wire.machine import MemoryUsage
+from skulkd.worker.group_keys import RankSecurity
 from skulkd.worker.model_files import Library, ModelFiles
 from skulkd.worker.process import Spawn
 
@@ -24,6 +25,8 @@ class Around:
     library: Library
     log_dir: Path
     peers: Peers | None = None
+    security: RankSecurity | None = None
+    """Protects the connections between ranks; needed for ranks on other nodes."""
     files: ModelFiles | None = None
     """Brings files from elsewhere; without it only what the library has is served."""
     memory: Callable[[], MemoryUsage] | None = None

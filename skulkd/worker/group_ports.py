@@ -3,6 +3,7 @@
 The ring's ports are not authenticated and old ranks can steal new ones, so no port is used twice.
 """
 
+import errno
 import socket
 import sys
 from collections.abc import Sequence
@@ -10,11 +11,18 @@ from collections.abc import Sequence
 from skulkd.wire.ids import NodeId
 from skulkd.wire.instances import Host, Instance, MlxJacclInstance, MlxRingInstance
 
-ANYWHERE = "0.0.0.0"  # noqa: S104 - for addresses that are not ours to bind
+# What the contract has for a rank's own address; nothing listens there.
+ANYWHERE = "0.0.0.0"  # noqa: S104
 # Where the contract has no address to give: ranks that do not talk to each other.
 NOWHERE = "198.51.100.1"
+_LOOPBACK = "127.0.0.1"
 # Linux lets another socket listen where one is bound and does not listen, if both agree.
 _SHARED = sys.platform == "linux"
+_TRIES = 20
+_NOT_OURS = (
+    "; other nodes reach this machine at an address that is not its own (NAT or a proxy?),"
+    " and ranks listen at no other address"
+)
 
 
 class NoAddress(Exception):
@@ -22,13 +30,15 @@ class NoAddress(Exception):
 
 
 class PortHold:
-    """A free port. While it is held nobody gets it by chance, but our own runner may bind it."""
+    """A free port, the same at some addresses of this machine. Raises OSError.
 
-    def __init__(self, address: str) -> None:
-        self._socket = _bind(address) or _bind(ANYWHERE)
-        if self._socket is None:
-            raise OSError(f"no free port on {address}")
-        self.address, self.port = self._socket.getsockname()
+    While it is held no other program gets it by chance, but our own runner may bind it.
+    """
+
+    def __init__(self, addresses: Sequence[str]) -> None:
+        self._sockets = _bind_all(addresses)
+        self.addresses = tuple(addresses)
+        self.port: int = self._sockets[0].getsockname()[1]
 
     def starting(self) -> None:
         """The runner is about to bind it."""
@@ -36,21 +46,42 @@ class PortHold:
             self.release()
 
     def release(self) -> None:
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
+        for held in self._sockets:
+            held.close()
+        self._sockets = []
 
 
-def _bind(address: str) -> socket.socket | None:
+def _bind_all(addresses: Sequence[str]) -> list[socket.socket]:
+    """A port that is free at the first address may be taken at another: then another port."""
+    for _ in range(_TRIES):
+        held = [_bind(addresses[0], 0)]
+        port: int = held[0].getsockname()[1]
+        try:
+            held += [_bind(address, port) for address in addresses[1:]]
+        except OSError as error:
+            for one in held:
+                one.close()
+            if error.errno != errno.EADDRINUSE:
+                raise
+        else:
+            return held
+    raise OSError(f"no port is free at all of {', '.join(addresses)}")
+
+
+def _bind(address: str, port: int) -> socket.socket:
     held = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
         if _SHARED:
             held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        held.bind((address, 0))
-    except OSError:
+        held.bind((address, port))
+    except OSError as error:
         held.close()
-        return None
+        raise OSError(
+            error.errno,
+            f"cannot listen at {address} for other ranks: {error.strerror}"
+            + (_NOT_OURS if error.errno == errno.EADDRNOTAVAIL else ""),
+        ) from error
     return held
 
 
@@ -63,14 +94,32 @@ def nodes_by_rank(instance: Instance) -> list[NodeId]:
     return [ranked[rank] for rank in sorted(ranked)]
 
 
-def listen_address(instance: Instance, rank: int) -> str:
-    """The address at which all others dial this rank; anywhere when they use several."""
-    seen = {
-        address
-        for other, node_id in enumerate(nodes_by_rank(instance))
-        if other != rank and (address := _seen(instance, node_id, rank)) is not None
-    }
-    return seen.pop() if len(seen) == 1 else ANYWHERE
+def listen_addresses(instance: Instance, rank: int) -> list[str]:
+    """Every address at which another rank dials this one. Raises NoAddress.
+
+    Over RDMA only rank 0 is dialled; the others hold a port that nobody uses.
+    """
+    nodes = nodes_by_rank(instance)
+    others = [node for at, node in enumerate(nodes) if at != rank]
+    if isinstance(instance, MlxJacclInstance):
+        if rank > 0:
+            return [_LOOPBACK]
+        known = [instance.jaccl_coordinators.get(n, "").rpartition(":")[0] for n in others]
+    else:
+        known = [_seen(instance, node_id, rank) or "" for node_id in others]
+    found = sorted(set(known) - {"", ANYWHERE})
+    if not found:
+        raise NoAddress(
+            f"the instance has no address by which others reach rank {rank} on {nodes[rank]}"
+        )
+    return found
+
+
+def ring_address(instance: Instance, rank: int) -> str:
+    """The address at which the rank before this one dials it. Raises NoAddress."""
+    nodes = nodes_by_rank(instance)
+    before = nodes[(rank - 1) % len(nodes)]
+    return _seen(instance, before, rank) or listen_addresses(instance, rank)[0]
 
 
 def dial_list(instance: MlxRingInstance, rank: int, own: str, ports: Sequence[int]) -> list[Host]:

@@ -20,7 +20,7 @@ from skulkd.worker.causes import Blame, Ending, not_started
 from skulkd.worker.group_lead import GroupLead, Seat
 from skulkd.worker.group_link import Link
 from skulkd.worker.group_messages import GOAL, REPORT, Goal, Report
-from skulkd.worker.group_ports import PortHold, listen_address
+from skulkd.worker.group_ports import NoAddress, PortHold, listen_addresses
 from skulkd.worker.group_seat import GroupSeat
 from skulkd.worker.launching import CannotLaunch, Prepared
 from skulkd.worker.options import GroupLimits
@@ -173,10 +173,11 @@ class Groups:
     async def _join(self, slot: Slot, seat: GroupSeat, attempt: int) -> None:
         try:
             prepared = await self._hands.prepare(slot)
-            port = PortHold(listen_address(slot.instance, seat.rank))
-        except (CannotLaunch, OSError) as error:
-            later = isinstance(error, OSError) or error.later
-            ending = not_started(str(error), restart_helps=later)
+            port = PortHold(listen_addresses(slot.instance, seat.rank))
+        except (CannotLaunch, NoAddress, OSError) as error:
+            later = error.later if isinstance(error, CannotLaunch) else isinstance(error, OSError)
+            why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            ending = not_started(why, restart_helps=later)
             if seat.membership.attempt == attempt:
                 seat.close(ending)
             slot.refuse(ending, later_s=0.0)

@@ -10,14 +10,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import skulkd
-from skulkd.runner.protocol import Configure, JacclLinks
+from skulkd.runner.protocol import Configure, JacclLinks, RankLinks
 from skulkd.wire.ids import NodeId, RunnerId
 from skulkd.wire.instances import Instance, MlxJacclInstance
 from skulkd.wire.machine import MemoryUsage
 from skulkd.wire.runners import STAGING_FAILED
 from skulkd.worker.blas import BlasChoice, choose_blas
 from skulkd.worker.environment import runner_environ
-from skulkd.worker.group_ports import NoAddress, coordinator, dial_list
+from skulkd.worker.group_keys import RankSecurity
+from skulkd.worker.group_ports import (
+    NoAddress,
+    coordinator,
+    dial_list,
+    listen_addresses,
+    ring_address,
+)
 from skulkd.worker.guard import wait_for_room
 from skulkd.worker.log_files import log_path, prune_logs
 from skulkd.worker.model_files import FilesUnavailable, ModelFiles
@@ -41,18 +48,30 @@ class Prepared:
     configure: Configure
     launch: Launch
 
-    def in_group(self, instance: Instance, address: str, ports: Sequence[int]) -> "Prepared":
-        """The same with the addresses of all ranks. Raises CannotLaunch."""
+    def in_group(
+        self, instance: Instance, attempt: int, ports: Sequence[int], security: RankSecurity | None
+    ) -> "Prepared":
+        """The same with the addresses of all ranks and the attempt's key. Raises CannotLaunch."""
         rank = self.configure.shard.device_rank
+        if security is None:
+            raise CannotLaunch("this node has no cluster secret to authenticate its ranks with")
         try:
+            update: dict[str, object] = {
+                "links": RankLinks(
+                    key=security.key(instance.instance_id, attempt),
+                    addresses=listen_addresses(instance, rank),
+                    ring_address=ring_address(instance, rank),
+                    tls=security.tls,
+                )
+            }
             if isinstance(instance, MlxJacclInstance):
-                links = JacclLinks(
+                update["jaccl"] = JacclLinks(
                     devices=instance.jaccl_devices,
                     coordinator=coordinator(instance, rank, ports),
                 )
-                update: dict[str, object] = {"jaccl": links}
             else:
-                update = {"group": dial_list(instance, rank, address, ports)}
+                own = ring_address(instance, rank)
+                update["group"] = dial_list(instance, rank, own, ports)
         except NoAddress as error:
             raise CannotLaunch(str(error)) from error
         return Prepared(self.configure.model_copy(update=update), self.launch)

@@ -110,6 +110,7 @@ class Worker:
         )
         self._on_trace = around.on_trace
         self._homeless = around.homeless
+        self._security = around.security
         self._slots: dict[RunnerId, Slot] = {}
         self._jobs: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
@@ -348,7 +349,9 @@ class Worker:
         if seat.prepared is None or seat.port is None:
             raise CannotLaunch("it has left the attempt", later=True)
         seat.port.starting()
-        return seat.prepared.in_group(slot.instance, seat.port.address, seat.membership.ports)
+        return seat.prepared.in_group(
+            slot.instance, seat.port_attempt, seat.membership.ports, self._security
+        )
 
     async def _prepare(self, slot: Slot) -> Prepared:
         return await self._launcher.prepare(slot.instance, slot.runner_id)

@@ -32,7 +32,7 @@ def put(
         f"{daemon.url}/config", data=body, method="PUT", headers={"Content-Type": content_type}
     )
     try:
-        with urllib.request.urlopen(request, timeout=20) as answer:
+        with urllib.request.urlopen(request, timeout=600) as answer:
             return answer.status, json.load(answer)
     except urllib.error.HTTPError as error:
         with error:

@@ -28,7 +28,7 @@ def fetch(daemon: DaemonProcess, path: str, method: str = "GET") -> tuple[int, A
     """Status, headers and decoded body, whatever the status."""
     request = urllib.request.Request(daemon.url + path, method=method)
     try:
-        with urllib.request.urlopen(request, timeout=20) as answer:
+        with urllib.request.urlopen(request, timeout=600) as answer:
             return answer.status, answer.headers, answer.read()
     except urllib.error.HTTPError as error:
         with error:

@@ -67,7 +67,7 @@ def process(home: Path) -> Cli:
             input=stdin,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=600,
             check=False,
         )
         return Result(done.returncode, done.stdout, done.stderr)

@@ -78,7 +78,7 @@ class StockNode:
         self.hang.set()
         asyncio.run_coroutine_threadsafe(self._runner.cleanup(), self._loop).result(30)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(30)
+        self._thread.join(300)
         self._loop.close()
 
     async def _serve(self) -> str:

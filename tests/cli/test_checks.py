@@ -11,6 +11,7 @@ import pytest
 from skulkctl.checks import TABLE, Facts, run_checks, without_daemon
 from skulkctl.views.instances import waiting_items
 from skulkctl.views.nodes import node_items
+from skulkctl.views.ring import open_ring_links
 from skulkctl.views.status import status_document
 from tests.cli.stock import KITE2, recorded
 from tests.timeline.situations import d1
@@ -250,3 +251,46 @@ def test_a_model_without_a_place_is_a_failure() -> None:
     given = facts(instances=waiting_items(told))
     assert results(given, "instances") == ["fail"]
     assert "org/big has no place" in message(given, "instances")
+
+
+def a_ring(address: str, **interface: str) -> dict[str, Any]:
+    """Two nodes whose ranks reach each other at this address; the interface is the second's."""
+    shards = {
+        "modelId": "org/model",
+        "nodeToRunner": {"node-a": "run-a", "node-b": "run-b"},
+        "runnerToShard": {
+            "run-a": {"PipelineShardMetadata": {"deviceRank": 0}},
+            "run-b": {"PipelineShardMetadata": {"deviceRank": 1}},
+        },
+    }
+    hosts = {
+        "node-a": [{"ip": "0.0.0.0", "port": 1}, {"ip": address, "port": 1}],
+        "node-b": [{"ip": "10.0.0.1", "port": 1}, {"ip": "0.0.0.0", "port": 1}],
+    }
+    ring = {"MlxRingInstance": {"shardAssignments": shards, "hostsByNode": hosts}}
+    network = {"node-b": {"interfaces": [{"ipAddress": address, **interface}]}}
+    return {"instances": {"0123456789ab": ring}, "nodeNetwork": network}
+
+
+@pytest.mark.parametrize(
+    ("address", "interface", "result"),
+    [
+        ("192.168.1.7", {}, "ok"),
+        ("169.254.3.4", {}, "ok"),
+        ("127.0.0.1", {}, "ok"),
+        ("100.101.2.3", {"name": "tailscale0"}, "ok"),
+        ("8.8.4.4", {"name": "eth0", "interfaceType": "ethernet"}, "warn"),
+        ("8.8.4.4", {"name": "wg0"}, "ok"),
+        ("8.8.4.4", {"name": "en5", "interfaceType": "thunderbolt"}, "ok"),
+        ("198.51.100.1", {}, "ok"),  # the contract's placeholder for "no address"
+    ],
+)
+def test_a_ring_over_a_public_network_is_warned_about(
+    address: str, interface: dict[str, str], result: str
+) -> None:
+    given = facts(open_ring_links=open_ring_links(a_ring(address, **interface)))
+    assert results(given, "ring") == [result]
+    if result == "warn":
+        assert message(given, "ring").startswith(
+            "org/model (01234567): node-a to node-b at 8.8.4.4"
+        )

@@ -189,7 +189,7 @@ def test_a_real_bash_completes(
         [ ${{#COMPREPLY[@]}} -eq 0 ] || printf '%s\\n' "${{COMPREPLY[@]}}"
     """
     done = subprocess.run(
-        ["bash", "--norc", "-c", script], capture_output=True, text=True, timeout=60, check=True
+        ["bash", "--norc", "-c", script], capture_output=True, text=True, timeout=600, check=True
     )
     assert done.stdout.splitlines() == expected
     assert done.stderr == ""

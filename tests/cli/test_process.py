@@ -42,7 +42,7 @@ def on_terminal(
         while chunk := os.read(leader, 4096):
             shown += chunk
     os.close(leader)
-    return child.wait(60), shown.decode().replace("\r\n", "\n")
+    return child.wait(300), shown.decode().replace("\r\n", "\n")
 
 
 def test_version_is_one_line(process: Cli) -> None:
@@ -95,7 +95,7 @@ def test_a_closed_pipe_ends_quietly(stock: StockNode, arguments: tuple[str, ...]
     os.close(reader)
     child = start(*arguments, stdout=writer, stderr=subprocess.PIPE)
     os.close(writer)
-    _, said = child.communicate(timeout=60)
+    _, said = child.communicate(timeout=600)
     assert b"Traceback" not in said
     assert b"Broken pipe" not in said
     assert b"error" not in said
@@ -107,7 +107,7 @@ def test_a_closed_pipe_ends_quietly(stock: StockNode, arguments: tuple[str, ...]
 def test_a_full_disk_is_an_error(home: Path, arguments: tuple[str, ...]) -> None:
     with Path("/dev/full").open("wb") as full:
         child = start(*arguments, stdout=full, stderr=subprocess.PIPE)
-        _, said = child.communicate(timeout=60)
+        _, said = child.communicate(timeout=600)
     assert child.returncode == 1
     assert said == b"error: cannot write the output\n  No space left on device\n"
 
@@ -117,7 +117,7 @@ def test_ctrl_c_is_exit_130_without_a_traceback(stock: StockNode) -> None:
     child = start("nodes", stderr=subprocess.PIPE, stdout=subprocess.PIPE)
     wait_until(lambda: stock.seen, "the request")
     child.send_signal(signal.SIGINT)
-    out, said = child.communicate(timeout=60)
+    out, said = child.communicate(timeout=600)
     assert (child.returncode, out, said) == (130, b"", b"warning: interrupted\n")
 
 
@@ -126,7 +126,7 @@ def test_ctrl_c_after_a_change_was_sent_says_that_it_may_happen(stock: StockNode
     child = start("restart", "kite2", "--yes", stderr=subprocess.PIPE)
     wait_until(lambda: stock.seen and stock.seen[-1].method == "POST", "the request")
     child.send_signal(signal.SIGINT)
-    _, said = child.communicate(timeout=60)
+    _, said = child.communicate(timeout=600)
     assert child.returncode == 130
     assert said == b"warning: interrupted; the change may still be carried out\n"
 
@@ -136,7 +136,7 @@ def test_ctrl_c_while_waiting_says_what_continues(stock: StockNode) -> None:
     child = start("restart", "kite2", "--yes", "--wait", stderr=subprocess.PIPE)
     wait_until(lambda: [seen.method for seen in stock.seen][-2:] == ["POST", "GET"], "the wait")
     child.send_signal(signal.SIGINT)
-    _, said = child.communicate(timeout=60)
+    _, said = child.communicate(timeout=600)
     assert child.returncode == 130
     assert said.endswith(b"warning: interrupted; kite2 goes on restarting\n")
 
@@ -184,7 +184,7 @@ def test_questions_are_asked_on_stderr_and_the_answer_is_data(stock: StockNode) 
     )
     os.close(follower)
     os.write(leader, b"y\n")
-    out, said = child.communicate(timeout=60)
+    out, said = child.communicate(timeout=600)
     os.close(leader)
     assert out == f"restarting kite2 ({KITE2})\n".encode()
     assert b"go on? [y/N] " in said

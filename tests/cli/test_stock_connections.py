@@ -82,7 +82,7 @@ def test_something_that_does_not_speak_http_is_exit_5(cli: Cli) -> None:
         thread = threading.Thread(target=talk_ssh)
         thread.start()
         result = cli("nodes", "--endpoint", f"127.0.0.1:{port}")
-        thread.join(30)
+        thread.join(300)
     assert result.code == 5
     assert "does not speak HTTP" in result.err
 

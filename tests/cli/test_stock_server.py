@@ -171,6 +171,7 @@ def test_doctor_lists_every_check_and_exits_7(cli: Cli, stock: StockNode) -> Non
         ("ok", "health"),
         ("warn", "instances"),
         ("skip", "ranks"),
+        ("ok", "ring"),
         ("warn", "warnings"),
         ("ok", "rotation"),
         ("skip", "swarm"),

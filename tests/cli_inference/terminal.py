@@ -13,7 +13,7 @@ import termios
 import time
 from collections.abc import Iterator, Mapping
 
-DEADLINE_S = 60.0
+DEADLINE_S = 300.0
 PATIENCE_S = 3.0
 CTRL_C, CTRL_D = "\x03", "\x04"
 

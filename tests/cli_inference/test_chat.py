@@ -111,7 +111,7 @@ def test_an_empty_prompt_is_a_usage_mistake(process: Cli, node: ModelNode) -> No
 
 def test_a_prompt_that_is_no_text_is_a_usage_mistake(node: ModelNode) -> None:
     child = start("-", stdin=subprocess.PIPE, stderr=subprocess.PIPE)
-    _, said = child.communicate(b"\xff\xfe", timeout=60)
+    _, said = child.communicate(b"\xff\xfe", timeout=600)
     assert (child.returncode, said) == (2, b"error: the prompt is not UTF-8 text\n")
 
 
@@ -312,7 +312,7 @@ def test_ctrl_c_cancels_the_answer_in_the_cluster(node: ModelNode) -> None:
     assert child.stdout is not None
     assert child.stdout.read(3) == b"Hel"
     child.send_signal(signal.SIGINT)
-    out, said = child.communicate(timeout=60)
+    out, said = child.communicate(timeout=600)
     assert (child.returncode, out) == (130, b"\n")
     assert said == b"warning: interrupted; the answer has been cancelled\n"
     assert node.asked("POST", CANCEL)
@@ -328,7 +328,7 @@ def test_a_reader_that_leaves_cancels_the_answer(node: ModelNode) -> None:
     assert os.read(reader, 3) == b"Hel"
     os.close(reader)
     gate.set()
-    _, said = child.communicate(timeout=60)
+    _, said = child.communicate(timeout=600)
     assert (child.returncode, said) == (0, b"")
     wait_until(lambda: node.asked("POST", CANCEL), "the cancel")
 

@@ -183,7 +183,7 @@ def test_ctrl_c_ends_the_child_too(home: Path, monkeypatch: pytest.MonkeyPatch) 
     child = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE)
     wait_until(lambda: mark.exists() and mark.read_text(), "the child")
     child.send_signal(signal.SIGINT)
-    out, said = child.communicate(timeout=60)
+    out, said = child.communicate(timeout=600)
     assert (child.returncode, out) == (130, b"")
     assert said == b"warning: interrupted; nothing of it was kept\n"
     with pytest.raises(ProcessLookupError):

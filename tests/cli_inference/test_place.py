@@ -178,7 +178,7 @@ def test_ctrl_c_while_waiting_says_what_goes_on(node: ModelNode) -> None:
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     wait_until(lambda: [seen.method for seen in node.seen][-3:].count("GET") == 3, "the wait")
     child.send_signal(signal.SIGINT)
-    out, said = child.communicate(timeout=60)
+    out, said = child.communicate(timeout=600)
     assert (child.returncode, out) == (130, b"")
     assert said == (
         f"warning: interrupted; {MODEL} (7f3c2a10) goes on starting in the cluster\n".encode()

@@ -20,7 +20,7 @@ from skulkd.wire.ids import NodeId
 from skulkd.wire.state import State
 from tests.cluster.fabrics import SECRET, free_port, open_fabric
 
-DEADLINE_S = 60.0
+DEADLINE_S = 300.0
 
 
 class Member:

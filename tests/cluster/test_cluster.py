@@ -90,13 +90,13 @@ async def test_a_command_that_is_sent_again_gets_the_first_answer(tmp_path: Path
         for member in (a, b):
             member.commands.register("x", lambda *_: Decision([TestEvent()], b'"done"'))
         frame = b'{"id": "c-1", "kind": "x"}\n'
-        first = await b.cluster.peers.ask(a.node_id, "cluster.command", frame, deadline_s=60)
+        first = await b.cluster.peers.ask(a.node_id, "cluster.command", frame, deadline_s=600)
         await until(lambda: b.cluster.decided("c-1"), "the answer in the journal")
-        again = await b.cluster.peers.ask(a.node_id, "cluster.command", frame, deadline_s=60)
+        again = await b.cluster.peers.ask(a.node_id, "cluster.command", frame, deadline_s=600)
         assert first == again
         await a.crash()
         await until(lambda: b.leads, "a new master")
-        failed_over = await b.cluster.peers.ask(b.node_id, "cluster.command", frame, deadline_s=60)
+        failed_over = await b.cluster.peers.ask(b.node_id, "cluster.command", frame, deadline_s=600)
         assert failed_over == first
         assert sum(isinstance(event, TestEvent) for event in b.events) == 1
 

@@ -80,22 +80,22 @@ async def test_questions_are_answered_refused_or_time_out(tmp_path: Path) -> Non
         await b.sees(a)
         for method, answer in [("echo", echo), ("no", refuse), ("never", never), ("bad", broken)]:
             b.peers.serve(f"test.{method}", answer)
-        assert await a.peers.ask(b.node_id, "test.echo", b"hi", deadline_s=60) == b"node-a:hi"
+        assert await a.peers.ask(b.node_id, "test.echo", b"hi", deadline_s=600) == b"node-a:hi"
         big = bytes(16 * 1024 * 1024)
-        assert len(await a.peers.ask(b.node_id, "test.echo", big, deadline_s=60)) > len(big)
+        assert len(await a.peers.ask(b.node_id, "test.echo", big, deadline_s=600)) > len(big)
         with pytest.raises(PeerRefused, match="it does not fit") as refused:
-            await a.peers.ask(b.node_id, "test.no", b"", deadline_s=60)
+            await a.peers.ask(b.node_id, "test.no", b"", deadline_s=600)
         assert (refused.value.kind, refused.value.data) == ("too_big", b'{"short": 3}')
         with pytest.raises(PeerRefused) as failed:
-            await a.peers.ask(b.node_id, "test.bad", b"", deadline_s=60)
+            await a.peers.ask(b.node_id, "test.bad", b"", deadline_s=600)
         assert failed.value.kind == "internal_error"
         with pytest.raises(PeerRefused) as unknown:
-            await a.peers.ask(b.node_id, "test.none", b"", deadline_s=60)
+            await a.peers.ask(b.node_id, "test.none", b"", deadline_s=600)
         assert unknown.value.kind == "unknown_method"
         with pytest.raises(PeerSilent):
             await a.peers.ask(b.node_id, "test.never", b"", deadline_s=0.05)
         with pytest.raises(PeerGone):
-            await a.peers.ask(NodeId("node-x"), "test.echo", b"", deadline_s=60)
+            await a.peers.ask(NodeId("node-x"), "test.echo", b"", deadline_s=600)
 
 
 async def test_a_stream_keeps_order_and_waits_for_a_slow_reader(tmp_path: Path) -> None:
@@ -111,10 +111,10 @@ async def test_a_stream_keeps_order_and_waits_for_a_slow_reader(tmp_path: Path) 
         await a.sees(b)
         await b.sees(a)
         b.peers.serve_stream("test.count", count_up)
-        pieces = a.peers.stream(b.node_id, "test.count", b"5000", deadline_s=60)
+        pieces = a.peers.stream(b.node_id, "test.count", b"5000", deadline_s=600)
         assert [int(piece) async for piece in pieces] == list(range(5000))
         b.peers.serve_stream("test.large", large)
-        slow = a.peers.stream(b.node_id, "test.large", b"", deadline_s=60)
+        slow = a.peers.stream(b.node_id, "test.large", b"", deadline_s=600)
         await anext(slow)
         assert produced < 100
         assert len([piece async for piece in slow]) == 199
@@ -134,7 +134,7 @@ async def test_closing_a_stream_ends_its_feed_on_the_other_node(tmp_path: Path) 
         await a.sees(b)
         await b.sees(a)
         b.peers.serve_stream("test.endless", endless)
-        pieces = a.peers.stream(b.node_id, "test.endless", b"", deadline_s=60)
+        pieces = a.peers.stream(b.node_id, "test.endless", b"", deadline_s=600)
         assert await anext(pieces)
         await pieces.aclose()
         async with asyncio.timeout(DEADLINE_S):

@@ -10,7 +10,7 @@ from tests.cluster_live.live_node import LiveNode
 from tests.cluster_live.processes import leaked
 from tests.daemon_process import wait_until
 
-SETTLE_S = 180.0
+SETTLE_S = 600.0
 
 
 def wait_equal(nodes: Sequence[LiveNode]) -> None:

@@ -18,7 +18,7 @@ from tests.daemon_process import wait_until
 # More than a test will ever wait for: such an answer ends only by what the test does.
 ENDLESS = 3900
 _END_OF_ANSWER = "2"
-_SILENCE_S = 120.0
+_SILENCE_S = 300.0
 _PIECE_BYTES = 65_536
 
 
@@ -101,16 +101,16 @@ class Answer:
     def finished(self) -> bool:
         return any(line == "data: [DONE]" for _, line in list(self.lines))
 
-    def wait_tokens(self, count: int, deadline_s: float = 60.0) -> None:
+    def wait_tokens(self, count: int, deadline_s: float = 300.0) -> None:
         """Until so many pieces have come."""
         wait_until(lambda: self.tokens >= count or self.done, f"{count} tokens", deadline_s)
         assert self.tokens >= count, self.end_text()
 
-    def wait_more(self, deadline_s: float = 60.0) -> None:
+    def wait_more(self, deadline_s: float = 300.0) -> None:
         """Until something has come that was not there before."""
         self.wait_tokens(self.tokens + 5, deadline_s)
 
-    def wait_end(self, deadline_s: float = 90.0) -> None:
+    def wait_end(self, deadline_s: float = 300.0) -> None:
         wait_until(lambda: self.done, "the end of the answer", deadline_s)
 
     def hang_up(self) -> None:

@@ -33,7 +33,7 @@ from tests.cluster_live.lan import Machine
 from tests.cluster_live.live_node import LiveNode
 from tests.daemon_process import wait_until
 
-FORM_S = 120.0
+FORM_S = 300.0
 SERVING = ({"RunnerReady": {}}, {"RunnerRunning": {}})
 SECRET = "the-secret-of-the-live-tests"
 _NAMES = itertools.count(1)

@@ -10,10 +10,12 @@ import contextlib
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TypeVar
 
 from tests.cluster_live.switch import DEVICE, enter_namespace, usable
@@ -90,6 +92,15 @@ class Lan:
         """For all frames from now on."""
         self._order(loss=loss, delay_s=delay_s)
 
+    @contextlib.contextmanager
+    def recorded(self, path: Path) -> Iterator[None]:
+        """Keep every frame in a file, as one who taps the switch would; see `tcp_payloads`."""
+        self._order(record=str(path))
+        try:
+            yield
+        finally:
+            self._order(record=None)
+
     def heal(self) -> None:
         self._order(blocked=[], loss=0.0, delay_s=0.0)
 
@@ -97,7 +108,7 @@ class Lan:
         assert self._switch.stdin is not None
         assert self._switch.stdout is not None
         self._switch.stdin.close()
-        self._switch.wait(30)
+        self._switch.wait(300)
         self._switch.stdout.close()
 
     def _order(self, **command: object) -> None:
@@ -109,8 +120,25 @@ class Lan:
         assert answer == "done\n", f"the switch answered {answer!r}"
 
 
+def tcp_payloads(recording: Path) -> list[bytes]:
+    """What went over each TCP connection, in each direction, as it was sent."""
+    data = recording.read_bytes()
+    flows: dict[bytes, bytearray] = {}
+    while data:
+        size = int.from_bytes(data[:4], "big")
+        frame, data = data[4 : 4 + size], data[4 + size :]
+        packet = frame[14:]
+        if frame[12:14] != b"\x08\x00" or packet[9] != socket.IPPROTO_TCP:
+            continue
+        start = (packet[0] & 0x0F) * 4
+        segment = packet[start : int.from_bytes(packet[2:4], "big")]
+        flow = packet[12:20] + segment[:4]
+        flows.setdefault(flow, bytearray()).extend(segment[(segment[12] >> 4) * 4 :])
+    return [bytes(flow) for flow in flows.values()]
+
+
 def ip(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], check=True, timeout=30)
+    subprocess.run(["ip", *arguments], check=True, timeout=600)
 
 
 @contextlib.contextmanager

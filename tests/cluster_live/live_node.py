@@ -15,7 +15,7 @@ from tests.cluster_live.lan import Machine
 from tests.daemon_process import DaemonProcess, spawn_daemon
 
 T = TypeVar("T")
-ASK_S = 60.0
+ASK_S = 300.0
 # Eager computing is slower in the long run and much faster to begin with.
 ENVIRON = {"MLX_DISABLE_COMPILE": "1"}
 
@@ -94,7 +94,7 @@ class LiveNode:
     def kill(self) -> None:
         """SIGKILL, as by the power switch: no goodbye to anybody."""
         self.daemon.process.kill()
-        self.daemon.process.wait(60)
+        self.daemon.process.wait(300)
 
     def freeze(self) -> None:
         os.kill(self.pid, signal.SIGSTOP)

@@ -23,6 +23,7 @@ import time
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
+from typing import BinaryIO
 
 DEVICE = "lan0"
 _TUNSETIFF = 0x400454CA
@@ -62,6 +63,7 @@ class Switch:
     homes: dict[bytes, int] = field(default_factory=dict)
     late: list[tuple[float, int, int, bytes]] = field(default_factory=list)
     numbers: count[int] = field(default_factory=count)
+    recording: BinaryIO | None = None
     dice: random.Random = field(default_factory=lambda: random.Random(7))
 
     def order(self, command: dict[str, object]) -> None:
@@ -74,10 +76,18 @@ class Switch:
             enter_namespace(f"/proc/self/fd/{own}")
         if "blocked" in command:
             self.blocked = {(a, b) for a, b in command["blocked"]}  # type: ignore[attr-defined]
+        if "record" in command:
+            if self.recording is not None:
+                self.recording.close()
+            path = command["record"]
+            # Open until another command; the process ends with the test.
+            self.recording = None if path is None else Path(str(path)).open("wb")  # noqa: SIM115
         self.loss = float(command.get("loss", self.loss))  # type: ignore[arg-type]
         self.delay_s = float(command.get("delay_s", self.delay_s))  # type: ignore[arg-type]
 
     def arrived(self, source: int, frame: bytes) -> None:
+        if self.recording is not None:
+            self.recording.write(len(frame).to_bytes(4, "big") + frame)
         target, sender = frame[:6], frame[6:12]
         self.homes[sender] = source
         known = None if target[0] & 1 else self.homes.get(target)

@@ -32,7 +32,7 @@ from tests.daemon_process import wait_until
 SOAK_S = float(os.environ.get("SKULK_SOAK_SECONDS", "900"))
 SEED = int(os.environ.get("SKULK_SOAK_SEED", str(time.time_ns())))
 NODES, CLIENTS = 4, 3
-SETTLE_S = 180.0
+SETTLE_S = 600.0
 
 log = logging.getLogger(__name__)
 

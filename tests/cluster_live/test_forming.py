@@ -16,7 +16,7 @@ from tests.cluster_live.cluster import LiveCluster, live_cluster
 from tests.cluster_live.live_node import LiveNode
 from tests.daemon_process import ROOT, wait_until
 
-DEADLINE_S = 60.0
+DEADLINE_S = 300.0
 
 
 @pytest.fixture(scope="module")

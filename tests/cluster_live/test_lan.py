@@ -14,7 +14,7 @@ from tests.daemon_process import wait_until
 
 pytestmark = pytest.mark.skipif(lan_missing() is not None, reason=str(lan_missing()))
 
-DEADLINE_S = 90.0
+DEADLINE_S = 300.0
 LEFT, RIGHT = [0, 1], [2, 3]
 
 

@@ -13,7 +13,7 @@ from tests.cluster_live.cluster import StartCluster, nodes_of
 from tests.cluster_live.live_node import LiveNode
 from tests.daemon_process import wait_until
 
-DEADLINE_S = 90.0
+DEADLINE_S = 300.0
 
 
 def answers(node: LiveNode) -> bool:

@@ -9,7 +9,7 @@ from tests.cluster_live.cluster import LiveCluster, is_formed, make_cluster
 from tests.cluster_live.live_node import LiveNode
 from tests.daemon_process import spawn_daemon, wait_until
 
-DEADLINE_S = 90.0
+DEADLINE_S = 300.0
 
 
 def with_tls(node: LiveNode, files: Path, name: str) -> None:

@@ -10,7 +10,7 @@ from tests.cluster_live.cluster import is_formed, make_cluster
 from tests.cluster_live.live_node import LiveNode
 from tests.daemon_process import wait_until
 
-DEADLINE_S = 90.0
+DEADLINE_S = 300.0
 
 
 def told(node: LiveNode) -> list[str]:

@@ -16,7 +16,7 @@ from tests.cluster_live.visitors import Visits, add_guests
 from tests.daemon_process import wait_until
 
 SEED = int(os.environ.get("SKULK_SOAK_SEED", "4"))
-SETTLE_S = 120.0
+SETTLE_S = 300.0
 GROWTH_MB = 30.0
 
 log = logging.getLogger(__name__)

@@ -31,7 +31,7 @@ def ask(
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     request = urllib.request.Request(daemon.url + path, headers=named, method=method)
     try:
-        with urllib.request.urlopen(request, timeout=20) as answer:
+        with urllib.request.urlopen(request, timeout=600) as answer:
             return answer.status, answer.headers, answer.read()
     except urllib.error.HTTPError as error:
         with error:

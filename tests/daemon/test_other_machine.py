@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def _ip(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], check=True, timeout=20)
+    subprocess.run(["ip", *arguments], check=True, timeout=600)
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def _skulkctl(space: str, home: Path, *arguments: str) -> subprocess.CompletedPr
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=600,
     )
 
 

@@ -27,7 +27,7 @@ def run_skulkd(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         env=daemon_environ(home),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
         check=False,
     )
 
@@ -62,7 +62,7 @@ def test_a_base_install_is_told_which_extra_is_missing(tmp_path: Path) -> None:
     environ = daemon_environ(tmp_path, {"PYTHONPATH": f"{ROOT}{os.pathsep}{site}"})
     run = subprocess.run(
         [sys.executable, "-S", "-m", "skulkd", "run"],
-        env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
+        env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     assert run.returncode == 1
     assert f"not installed: {', '.join(missing)}\n" in run.stderr

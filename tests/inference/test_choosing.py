@@ -90,7 +90,7 @@ class HangingLibrary(ModelLibrary):
 
     def list(self) -> tuple[LocalModel, ...]:
         self.asked += 1
-        assert self.answer.wait(30)
+        assert self.answer.wait(300)
         return super().list()
 
 

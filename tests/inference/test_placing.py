@@ -143,7 +143,7 @@ def test_a_model_imported_while_the_daemon_runs_is_seen(served: Served) -> None:
     home = served.daemon.home
     source = home / "models" / "skulk--tiny-llama"
     command = [sys.executable, "-m", "skulkd.store", "import", str(source), "--id", "local/copy"]
-    done = subprocess.run(command, cwd=ROOT, env=daemon_environ(home), check=False, timeout=60)
+    done = subprocess.run(command, cwd=ROOT, env=daemon_environ(home), check=False, timeout=600)
     assert done.returncode == 0
     try:
         placed = served.post("/place_instance", {"model_id": "local/copy"})

@@ -68,7 +68,7 @@ async def test_the_server_closes_the_connection_of_a_stream(tmp_path: Path) -> N
         one.worker.answer_at_once = "there"
         connection = await connect_and_ask(one)
         reader, writer = await asyncio.open_connection(sock=connection)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             text = await reader.read()
         writer.close()
         assert text.endswith(b"0\r\n\r\n")

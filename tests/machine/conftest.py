@@ -62,7 +62,7 @@ def write_tree(tmp_path: Path) -> Callable[[Tree], Path]:
     return write
 
 
-def wait_until(condition: Callable[[], bool], what: str, deadline_s: float = 30.0) -> None:
+def wait_until(condition: Callable[[], bool], what: str, deadline_s: float = 300.0) -> None:
     """Ask again and again until it is so; fail with `what` when it never is."""
     end = time.monotonic() + deadline_s
     while not condition():

@@ -29,7 +29,7 @@ class Gate:
 
     def __call__(self) -> Any:
         self.started += 1
-        self.open.wait(60)
+        self.open.wait(300)
         return f"answer {self.started}"
 
 
@@ -258,7 +258,7 @@ def test_process_ends_although_a_reading_hangs() -> None:
         [sys.executable, "-W", "error", "-c", HANGING_PROGRAM],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
         cwd=Path(__file__).parents[2],
         check=False,
     )

@@ -94,5 +94,5 @@ def test_stopping_ends_a_tool_that_runs() -> None:
     thread.start()
     wait_until(runs, "the tool runs")
     stop_running_tools()
-    thread.join(30)
+    thread.join(300)
     assert [str(error) for error in errors] == ["sleep failed with exit code -9"]

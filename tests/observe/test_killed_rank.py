@@ -19,7 +19,7 @@ def test_a_trace_survives_the_death_of_a_rank(cluster: StartCluster) -> None:
     near, far = running.nodes
     running.place(min_nodes=2)
     near.ask("PUT", "/v1/tracing", {"enabled": True})
-    wait_until(lambda: far.get("/v1/tracing")["enabled"], "the switch on both nodes", 60)
+    wait_until(lambda: far.get("/v1/tracing")["enabled"], "the switch on both nodes", 300)
     answer = stream(near, ENDLESS)
 
     def traced() -> Any:
@@ -30,7 +30,7 @@ def test_a_trace_survives_the_death_of_a_rank(cluster: StartCluster) -> None:
                 return row
         return None
 
-    row = wait_until(traced, "spans of a running request", 120)
+    row = wait_until(traced, "spans of a running request", 300)
     assert row["partial"]
     runners = near.get("/v1/cluster/timeline")["runners"]
     [pid] = [runner["pid"] for runner in runners if runner["deviceRank"] == 1]

@@ -148,7 +148,7 @@ def test_lines_of_the_start_before_are_still_there(tmp_path: Path) -> None:
             lines = second.get("/v1/diagnostics/node/logs?lines=500")["lines"]
             return "\n".join(line["text"] for line in lines)
 
-        wait_until(lambda: second.node_id in told(), "the new start in the log", 60)
+        wait_until(lambda: second.node_id in told(), "the new start in the log", 300)
         assert told().index(gone) < told().index(second.node_id)
         [node] = second.get("/store/storage/cluster")["nodes"]
         assert node["storage"]["logBytes"] >= file.stat().st_size > 0

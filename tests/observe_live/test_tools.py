@@ -16,7 +16,7 @@ def test_what_an_operator_asks_for_is_there(cluster: StartCluster, tmp_path: Pat
     near, far = running.nodes
     assert skulkctl(far, "trace", "on").stdout == "tracing is on\n"
     instance_id = running.place(min_nodes=2)
-    wait_until(lambda: near.get("/v1/tracing")["enabled"], "the switch on both nodes", 60)
+    wait_until(lambda: near.get("/v1/tracing")["enabled"], "the switch on both nodes", 300)
     answer = stream(near, 30)
     answer.wait_end()
     assert answer.finished, answer.end_text()
@@ -26,7 +26,7 @@ def test_what_an_operator_asks_for_is_there(cluster: StartCluster, tmp_path: Pat
         done = [one for one in traces if not one["partial"]]
         return done[0] if done else None
 
-    trace = wait_until(whole_trace, "the parts of both ranks", 60)
+    trace = wait_until(whole_trace, "the parts of both ranks", 300)
     assert (trace["ranks"], trace["commandId"]) == ([0, 1], answer.command_id)
     drawn = skulkctl(far, "trace", "show", "--command", str(answer.command_id))
     assert drawn.returncode == 0, drawn.stderr

@@ -88,7 +88,7 @@ def skulkctl(tmp_path: Path) -> Skulkctl:
         }
         command = [sys.executable, "-m", "skulkctl", *arguments]
         done = subprocess.run(
-            command, env=environ, capture_output=True, text=True, timeout=170, check=False
+            command, env=environ, capture_output=True, text=True, timeout=600, check=False
         )
         return Done(done.returncode, done.stdout, done.stderr)
 

@@ -20,7 +20,7 @@ from tests.daemon_process import wait_until
 from tests.placement_live.conftest import Skulkctl, add_large_model
 
 LARGE = "local/large"
-DEADLINE_S = 120.0
+DEADLINE_S = 300.0
 # One node cannot hold the large model (1.3 GiB) when it comes to loading, half of it fits.
 GUARD_MB = "900"
 

@@ -9,7 +9,7 @@ from tests.cluster_live.cluster import make_cluster
 from tests.daemon_process import wait_until
 from tests.placement_live.conftest import Skulkctl
 
-DEADLINE_S = 120.0
+DEADLINE_S = 300.0
 
 
 def test_a_model_without_a_place_is_listed_and_can_be_deleted(

@@ -14,7 +14,7 @@ from tests.cluster_live.cluster import LiveCluster, nodes_of
 from tests.daemon_process import wait_until
 from tests.placement_live.conftest import BROKEN, Skulkctl, break_model
 
-DEADLINE_S = 120.0
+DEADLINE_S = 300.0
 
 
 @pytest.fixture(autouse=True)

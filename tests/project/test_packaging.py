@@ -57,7 +57,7 @@ def _run(site: Path, program: str, *arguments: str) -> subprocess.CompletedProce
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=600,
         cwd=site,
     )
 

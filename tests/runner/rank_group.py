@@ -15,9 +15,11 @@ from skulkd.runner.protocol import (
     Configure,
     GenerationOptions,
     Phase,
+    RankLinks,
     RunnerOptions,
     Status,
     TaskTrace,
+    TlsPaths,
 )
 from skulkd.wire.ids import CommandId, ModelId, NodeId, RunnerId, TaskId
 from skulkd.wire.instances import Host
@@ -31,6 +33,8 @@ from skulkd.wire.tasks import (
     TextGenerationTaskParams,
 )
 from tests.runner.runner_process import INSTANCE, Answer, Runner, shard_of
+
+KEY = "5a" * 32
 
 
 def free_hosts(count: int) -> list[Host]:
@@ -54,6 +58,9 @@ class RankGroupOfRunners:
     hosts: list[Host]
     wrong_ways: dict[int, dict[int, Host]] = field(default_factory=dict)
     """By rank, addresses of others that do not lead there."""
+    keys: dict[int, str] = field(default_factory=dict)
+    """By rank, when it is not the key of the group."""
+    tls: TlsPaths | None = None
     _count: int = 0
 
     def seen_by(self, rank: int) -> list[Host]:
@@ -92,6 +99,12 @@ class RankGroupOfRunners:
                 ),
                 options=RunnerOptions(**options),
                 group=self.seen_by(rank),
+                links=RankLinks(
+                    key=self.keys.get(rank, KEY),
+                    addresses=["127.0.0.1"],
+                    ring_address="127.0.0.1",
+                    tls=self.tls,
+                ),
             )
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import socket
+import queue
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,6 +15,9 @@ from skulkd.runner.faults import faults_of
 from skulkd.runner.model_files import BadModel
 from skulkd.runner.neighbours import PORT, Bell, check_links
 from skulkd.runner.protocol import JacclLinks, Phase, Status
+from skulkd.runner.rank_auth import Hello, SealedStream
+from skulkd.runner.rank_server import Credentials, RankServer, dial
+from skulkd.runner.rank_stream import Transport
 from skulkd.runner.rendezvous import Channel, GroupUnreachable, Meeting, Party, meet
 from skulkd.runner.ring import check_jaccl
 from skulkd.runner.tensor import check_slices
@@ -25,11 +28,13 @@ from skulkd.wire.tasks import ConnectToGroup
 from tests.runner.rank_group import RankGroupOfRunners, free_hosts, spans
 from tests.runner.runner_process import DEADLINE_S, INSTANCE
 
+OURS = Credentials(b"k" * 32, Transport(None))
+THEIRS = Credentials(b"x" * 32, Transport(None))
 IdleRanks = Callable[..., RankGroupOfRunners]
 
 
 def party(hosts: list[Host], rank: int, deadline_s: float = DEADLINE_S) -> Party:
-    return Party(hosts, rank, "inst-1", {"port": 1000 + rank}, deadline_s)
+    return Party(hosts, rank, OURS, {"port": 1000 + rank}, deadline_s)
 
 
 def in_threads(parties: list[Party]) -> list[Meeting | GroupUnreachable]:
@@ -69,8 +74,8 @@ def test_strangers_are_sent_away() -> None:
     leader = threading.Thread(target=lambda: results.append(meet(party(hosts, 0))))
     results: list[Meeting] = []
     leader.start()
-    other = Party(hosts, 1, "another instance", {}, DEADLINE_S)
-    with pytest.raises(GroupUnreachable, match="did not answer"):
+    other = Party(hosts, 1, THEIRS, {}, DEADLINE_S)
+    with pytest.raises(GroupUnreachable, match="is not rank 0 of this group"):
         meet(other)
     joined = meet(party(hosts, 1))
     leader.join(DEADLINE_S)
@@ -90,12 +95,10 @@ def test_a_missing_rank_is_named_with_its_address_to_everybody() -> None:
 
 def test_a_farewell_is_not_a_loss() -> None:
     for farewell in (True, False):
-        ours, theirs = _tcp_pair()
+        channel, other = _channels()
         lost = threading.Event()
-        channel = Channel(ours, 1, "there")
         heard: list[bytes] = []
         channel.watch(heard.append, lambda _, lost=lost: lost.set())  # type: ignore[misc]
-        other = Channel(theirs, 0, "here")
         other.send(b'{"number":1}')
         if farewell:
             other.bid_farewell()
@@ -108,11 +111,14 @@ def test_a_farewell_is_not_a_loss() -> None:
         channel.close()
 
 
-def _tcp_pair() -> tuple[socket.socket, socket.socket]:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        one = socket.create_connection(server.getsockname())
-        other, _ = server.accept()
-    return one, other
+def _channels(rank: int = 1) -> tuple[Channel, Channel]:
+    """Rank 0's end of a connection, and the end of another rank."""
+    met: queue.SimpleQueue[SealedStream] = queue.SimpleQueue()
+    server = RankServer([("127.0.0.1", 0)], OURS, ("meeting", 0), met.put)
+    theirs = dial(("127.0.0.1", server.port), OURS, Hello("meeting", rank, 0), DEADLINE_S)
+    ours = met.get(timeout=DEADLINE_S)
+    server.close()
+    return Channel(ours, rank, "there"), Channel(theirs, 0, "here")
 
 
 def test_a_runner_that_waits_in_vain_says_for_whom(idle_ranks: IdleRanks, tiny: Path) -> None:
@@ -142,11 +148,11 @@ def test_a_link_of_the_ring_that_is_broken_is_named_to_every_rank(rank: int, aft
     """The meeting is at rank 0; the ring also needs the links between the others."""
     hosts = free_hosts(3)
     elsewhere = Host(ip="127.0.0.9", port=hosts[after].port)
-    bells = [Bell("127.0.0.1", "inst-1", at) for at in range(3)]
+    bells = [Bell("127.0.0.1", OURS, at) for at in range(3)]
     said = [{PORT: bell.port} for bell in bells]
-    pairs = [_tcp_pair(), _tcp_pair()]
-    leader = Meeting([Channel(pair[0], at + 1, "") for at, pair in enumerate(pairs)], said)
-    others = [Meeting([Channel(pair[1], 0, "")], said) for pair in pairs]
+    pairs = [_channels(1), _channels(2)]
+    leader = Meeting([ours for ours, _ in pairs], said)
+    others = [Meeting([theirs], said) for _, theirs in pairs]
     found: list[str] = []
 
     def check(at: int, meeting: Meeting) -> None:
@@ -174,11 +180,10 @@ def test_a_link_of_the_ring_that_is_broken_is_named_to_every_rank(rank: int, aft
 
 
 def test_a_bell_answers_nobody_but_its_own_group() -> None:
-    bell = Bell("127.0.0.1", "another instance", 1)
+    bell = Bell("127.0.0.1", THEIRS, 1)
     hosts = free_hosts(2)
-    pair = _tcp_pair()
-    meeting = Meeting([Channel(pair[0], 1, "")], [{}, {PORT: bell.port}])
-    other = Channel(pair[1], 0, "")
+    ours, other = _channels()
+    meeting = Meeting([ours], [{}, {PORT: bell.port}])
     other.say({"link": None})
     with pytest.raises(GroupUnreachable, match="rank 0 cannot reach rank 1 at"):
         check_links(party(hosts, 0), meeting)

@@ -21,7 +21,7 @@ def differences() -> dict[str, float]:
         env=runner_environ(),
         capture_output=True,
         text=True,
-        timeout=170,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -160,7 +160,7 @@ def _in_threads(jobs: list[Callable[[], None]]) -> list[BaseException]:
     gate = threading.Barrier(len(jobs))
 
     def run(job: Callable[[], None]) -> None:
-        gate.wait(30)
+        gate.wait(300)
         try:
             job()
         except OSError as error:
@@ -170,7 +170,7 @@ def _in_threads(jobs: list[Callable[[], None]]) -> list[BaseException]:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(300)
     return failures
 
 

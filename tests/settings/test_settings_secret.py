@@ -141,7 +141,7 @@ def test_daemons_that_start_at_once_agree(tmp_path: Path) -> None:
             assert process.stdin is not None
             process.stdin.write("go\n")
             process.stdin.flush()
-        answers = {process.communicate(timeout=60)[0] for process in processes}
+        answers = {process.communicate(timeout=600)[0] for process in processes}
     finally:
         for process in processes:
             process.kill()

@@ -34,4 +34,4 @@ def test_a_new_master_does_not_disturb_a_group_and_a_lost_node_ends_it(
     assert running.error is not None, running.end_text()
     assert "rank 1 on " in running.error["message"], running.error
     assert lost_id in running.error["message"]
-    wait_until(lambda: not any(is_process(pid) for pid in old | {lost}), "all ranks to end", 90)
+    wait_until(lambda: not any(is_process(pid) for pid in old | {lost}), "all ranks to end", 300)

@@ -31,7 +31,7 @@ def _put(daemon: DaemonProcess, days: int) -> bool:
     body = json.dumps({"tracing": {"retention_days": days}}).encode()
     request = urllib.request.Request(f"{daemon.url}/config", data=body, method="PUT")
     try:
-        with urllib.request.urlopen(request, timeout=20) as answer:
+        with urllib.request.urlopen(request, timeout=600) as answer:
             return bool(json.load(answer)["success"])
     except (urllib.error.URLError, ConnectionError, TimeoutError):
         return False
@@ -76,14 +76,14 @@ class _Soak:
     def restart(self) -> None:
         before = self.daemon.node_id
         urllib.request.urlopen(
-            urllib.request.Request(f"{self.daemon.url}/admin/restart", method="POST"), timeout=20
+            urllib.request.Request(f"{self.daemon.url}/admin/restart", method="POST"), timeout=600
         ).close()
         self.starts_of_process += 1
         self.daemon.wait_ready(self.starts_of_process)
         assert self.daemon.node_id != before
 
     def again(self) -> None:
-        self.daemon.process.wait(30)
+        self.daemon.process.wait(300)
         self.daemon = self.start(home=self.home)
         self.starts_of_process = 1
 

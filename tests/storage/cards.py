@@ -74,7 +74,7 @@ def stage(area: StagingArea, model_id: str, size_bytes: int = 100, *, at: float 
     return path
 
 
-async def until(condition: Callable[[], object], what: str, deadline_s: float = 60.0) -> None:
+async def until(condition: Callable[[], object], what: str, deadline_s: float = 300.0) -> None:
     """Wait for something that other tasks and threads bring about."""
     try:
         async with asyncio.timeout(deadline_s):

@@ -22,7 +22,7 @@ from skulkd.wire.ids import ModelId
 from skulkd.wire.storage import StoreDownload
 
 SECRET = "a-secret-of-the-storage-tests"
-DEADLINE_S = 60.0
+DEADLINE_S = 300.0
 
 T = TypeVar("T")
 

@@ -16,7 +16,7 @@ from tests.cluster_live.cluster import LiveCluster, free_port, make_cluster
 from tests.cluster_live.live_node import LiveNode
 from tests.daemon_process import daemon_environ, spawn_daemon, wait_until
 
-DEADLINE_S = 90.0
+DEADLINE_S = 300.0
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def ctl(node: LiveNode, *arguments: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         stdin=subprocess.DEVNULL,
-        timeout=120,
+        timeout=600,
         check=False,
     )
 

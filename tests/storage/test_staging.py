@@ -172,7 +172,7 @@ def test_a_stop_ends_it_and_keeps_what_is_there(area: StagingArea, tmp_path: Pat
         job = StageJob()
         patient = Patience(attempts=3, silence_s=120.0)
         manifest = fetch_manifest(store, "org/m", job, patient)
-        stopper = threading.Thread(target=lambda: (asked.wait(60), job.stop()))
+        stopper = threading.Thread(target=lambda: (asked.wait(300), job.stop()))
         stopper.start()
         with pytest.raises(Stopped):
             stage_model(area, store, manifest, job, patience=patient)

@@ -62,7 +62,7 @@ class Reply:
 
 def get(store: StoreAddress, path: str, method: str = "GET", **headers: str) -> Reply:
     names = {name.replace("_", "-"): value for name, value in headers.items()}
-    connection = http.client.HTTPConnection(store.host, store.port, timeout=60)
+    connection = http.client.HTTPConnection(store.host, store.port, timeout=600)
     try:
         sent = {"Authorization": f"Bearer {store.token}", **names}
         encoded = {name: value.encode() for name, value in sent.items()}
@@ -129,7 +129,7 @@ def test_if_range_gives_the_rest_only_of_the_same_file(store: StoreAddress) -> N
 
 
 def test_head_has_the_headers_and_no_body_and_the_connection_lives_on(store: StoreAddress) -> None:
-    connection = http.client.HTTPConnection(store.host, store.port, timeout=30)
+    connection = http.client.HTTPConnection(store.host, store.port, timeout=600)
     headers = {"Authorization": f"Bearer {store.token}"}
     for _ in range(3):
         connection.request("HEAD", f"/models/{IN_URL}/digits.txt", headers=headers)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-DEADLINE_S = 120
+DEADLINE_S = 300
 
 
 @dataclass(frozen=True)

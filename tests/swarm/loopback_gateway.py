@@ -14,7 +14,7 @@ from typing import Any
 from aiohttp import web
 
 PREFIX = "/v1/swarm/self-hosted/node"
-DEADLINE_S = 60.0
+DEADLINE_S = 300.0
 
 
 @dataclass(frozen=True)

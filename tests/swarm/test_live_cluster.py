@@ -14,7 +14,7 @@ from tests.daemon_process import wait_until
 from tests.swarm.gateway_thread import GatewayThread, gateway_thread
 from tests.swarm.test_live_gateway import a_job
 
-DEADLINE_S = 90.0
+DEADLINE_S = 300.0
 NODE = "shn_live"
 
 

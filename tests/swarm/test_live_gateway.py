@@ -20,7 +20,7 @@ from tests.inference.served import Served, serve
 from tests.swarm.gateway_thread import GatewayThread, gateway_thread
 from tests.swarm.loopback_gateway import Fault
 
-DEADLINE_S = 60.0
+DEADLINE_S = 300.0
 NODE = "shn_live"
 TOKEN = "msn_live_token_0123456789"
 OWNER_KEY = "msw_owner_key_0123456789"

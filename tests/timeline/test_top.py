@@ -122,7 +122,7 @@ async def test_the_timeline_opens_from_it_and_leads_back() -> None:
 def test_a_real_daemon_is_shown(shared_daemon: DaemonProcess) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "skulkctl", "top", "-o", "json", "--endpoint", shared_daemon.url],
-        capture_output=True, text=True, check=False, timeout=120,
+        capture_output=True, text=True, check=False, timeout=600,
         env=daemon_environ(shared_daemon.home / "cli"),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -25,6 +25,7 @@ from skulkd.wire.shards import (
     TensorShardMetadata,
 )
 from skulkd.worker.around import Around
+from skulkd.worker.group_keys import RankSecurity
 from skulkd.worker.options import CrashPolicy, GroupLimits, Patience, StopSteps, WorkerOptions
 from skulkd.worker.process import Spawn
 from skulkd.worker.task_stream import TaskStream
@@ -184,6 +185,7 @@ async def group_of(
             library or Shelf(),
             log_dir / peers.node_id,
             peers=peers,
+            security=RankSecurity("a secret of these tests"),
             spawn=spawn,
             memory=memory,
             files=files,

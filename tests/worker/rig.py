@@ -37,7 +37,7 @@ from skulkd.worker.worker import Worker
 
 NODE = NodeId("node-0123456789abcdef")
 MODEL = ModelId("skulk/stand-in")
-DEADLINE_S = 60.0
+DEADLINE_S = 300.0
 STAND_IN = Path(__file__).with_name("stand_in.py")
 GIB = 1024**3
 T = TypeVar("T")

@@ -6,15 +6,17 @@ import socket
 
 import pytest
 
-from skulkd.wire.ids import NodeId
+from skulkd.wire.ids import InstanceId, NodeId
 from skulkd.wire.instances import Host, MlxJacclInstance, MlxRingInstance
+from skulkd.worker.group_keys import RankSecurity, hkdf
 from skulkd.worker.group_ports import (
     NoAddress,
     PortHold,
     coordinator,
     dial_list,
-    listen_address,
+    listen_addresses,
     nodes_by_rank,
+    ring_address,
 )
 from tests.worker.group_rig import a_group
 
@@ -47,12 +49,25 @@ def test_ranks_are_in_order_whatever_the_order_of_the_map() -> None:
 
 
 def test_a_rank_listens_where_it_is_dialled() -> None:
-    assert [listen_address(FOUR, rank) for rank in (1, 2, 3)] == [
+    assert [listen_addresses(FOUR, rank) for rank in range(4)] == [
+        ["10.0.0.9", "10.1.1.9"],
+        ["10.0.0.1"],
+        ["10.0.0.2"],
+        ["10.0.0.3"],
+    ]
+    # The ring of a rank is dialled by the rank before it only.
+    assert [ring_address(FOUR, rank) for rank in range(4)] == [
+        "10.1.1.9",
         "10.0.0.1",
         "10.0.0.2",
         "10.0.0.3",
     ]
-    assert listen_address(FOUR, 0) == "0.0.0.0"  # dialled at two addresses
+
+
+def test_a_rank_that_nobody_can_dial_does_not_listen_everywhere() -> None:
+    bare = ring([[SELF, NONE], ["10.0.0.9", SELF]])
+    with pytest.raises(NoAddress, match="by which others reach rank 1 on node-1"):
+        listen_addresses(bare, 1)
 
 
 def test_everybody_can_dial_rank_0_and_its_neighbours() -> None:
@@ -81,23 +96,43 @@ def test_the_rdma_coordinator_has_a_fresh_port_too() -> None:
     )
     assert coordinator(jaccl, 0, [41, 42]) == "0.0.0.0:41"
     assert coordinator(jaccl, 1, [41, 42]) == "10.0.0.9:41"
+    assert [listen_addresses(jaccl, rank) for rank in (0, 1)] == [["10.0.0.9"], ["127.0.0.1"]]
 
 
 def test_a_held_port_can_be_bound_by_a_runner_and_by_nobody_else() -> None:
-    hold = PortHold("127.0.0.1")
+    hold = PortHold(["127.0.0.1", "127.0.0.2"])
     try:
-        assert hold.address == "127.0.0.1"
+        assert hold.addresses == ("127.0.0.1", "127.0.0.2")
         with socket.socket() as stranger, pytest.raises(OSError, match="in use"):
             stranger.bind(("127.0.0.1", hold.port))
         hold.starting()
-        with socket.create_server(("127.0.0.1", hold.port)):
-            pass
+        for address in hold.addresses:
+            with socket.create_server((address, hold.port)):
+                pass
     finally:
         hold.release()
 
 
-def test_an_address_of_another_machine_is_not_needed_to_hold_a_port() -> None:
-    hold = PortHold("203.0.113.7")
-    assert (hold.address, hold.port > 0) == ("0.0.0.0", True)
-    hold.release()
-    hold.release()
+def test_an_address_of_another_machine_is_refused() -> None:
+    for addresses in (["203.0.113.7"], ["127.0.0.1", "203.0.113.7"]):
+        with pytest.raises(OSError, match=r"cannot listen at 203\.0\.113\.7.*not its own"):
+            PortHold(addresses)
+
+
+def test_keys_differ_by_group_attempt_and_secret() -> None:
+    security, other = RankSecurity("first"), RankSecurity("second")
+    keys = [
+        security.key(InstanceId("a"), 1),
+        security.key(InstanceId("a"), 2),
+        security.key(InstanceId("b"), 1),
+        other.key(InstanceId("a"), 1),
+    ]
+    assert len(set(keys)) == 4
+    assert security.key(InstanceId("a"), 1) == keys[0]
+    assert "first" not in repr(security)
+
+
+def test_the_derivation_is_that_of_the_standard() -> None:
+    # RFC 5869, test case 1, cut to the first block of output.
+    made = hkdf(b"\x0b" * 22, bytes(range(13)), bytes(range(0xF0, 0xFA)))
+    assert made.hex() == "3cb25f25faacd57a90434f64d0362f2a2d2d0a90cf1a5a4c5db02d56ecc4c5bf"

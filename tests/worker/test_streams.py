@@ -75,7 +75,7 @@ async def test_closing_wakes_a_reader_that_waits() -> None:
     reading = asyncio.create_task(anext(stream, None))
     await asyncio.sleep(0)
     await stream.aclose()
-    assert await asyncio.wait_for(reading, 30) is None
+    assert await asyncio.wait_for(reading, 300) is None
 
 
 @pytest.mark.parametrize(
