@@ -9,6 +9,8 @@ StoreError
 ├── ModelExistsError       the id is taken
 ├── NoSpaceError           the disk is too small for the result
 ├── DownloadError          a registry, hub or store did not give us the file
+│   ├── HubUnreachableError  no connection to the hub, or it does not answer
+│   └── StoreFetchError      the store does not have the model and cannot fetch it
 ├── StoreUnreachableError  nobody answers where the store should be
 ├── BadManifestError       a store told us something that we must not act on
 ├── BusyError              somebody works on these files right now
@@ -69,6 +71,16 @@ class NoSpaceError(StoreError):
 
 class DownloadError(StoreError):
     kind = "download_failed"
+
+
+class HubUnreachableError(DownloadError):
+    kind = "hub_unreachable"
+
+
+class StoreFetchError(DownloadError):
+    """Every node that needs the model gets the same answer."""
+
+    kind = "store_fetch_failed"
 
 
 class StoreUnreachableError(StoreError):

@@ -27,7 +27,9 @@ log = logging.getLogger(__name__)
 STOP_S = 2.0
 LINE_LIMIT = 1 << 20
 # What another attempt cannot change.
-FINAL = frozenset({"unknown_model", "bad_model_id", "no_space", "unsupported_model"})
+FINAL = frozenset(
+    {"unknown_model", "bad_model_id", "no_space", "unsupported_model", "hub_unreachable"}
+)
 
 Heard = Callable[[int, int], None]
 
