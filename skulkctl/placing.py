@@ -126,23 +126,29 @@ def find_model_id(call: Invocation, typed: str) -> str:
     return found
 
 
-def unknown_model(typed: str, ids: Sequence[str]) -> CliError:
+def unknown_model(typed: str, ids: Sequence[str], why: Sequence[str] = ()) -> CliError:
+    """`why` is what the daemon says of where it looked."""
     from skulkctl.views.models import nearest
 
     near = [f"did you mean {model_id}?" for model_id in nearest(ids, typed)]
     return NotFound(
         f"no model named {typed}",
+        *why,
         hints=[*near, "skulkctl models", "bring one:  skulkctl model import PATH --id ORG/NAME"],
     )
 
 
-def fetch_previews(call: Invocation, order: Order) -> object:
-    """Every combination the planner sees. Raises RouteMissing, Refused, NotFound."""
+def fetch_previews(call: Invocation, order: Order, *, need_files: bool = True) -> object:
+    """Every combination the planner sees. Raises RouteMissing, Refused, NotFound.
+
+    Without `need_files` the daemon plans a model that no node has the files of, too.
+    """
     from skulkctl.answers import error_of, is_missing_route, message_lines, read_json
 
     query = [("model_id", order.model_id)]
     query += [("excluded_node_ids", str(n)) for n in listed(order.body["excluded_nodes"])]
     query += [("only_node_ids", str(n)) for n in listed(order.body.get("only_nodes"))]
+    query += [("need_files", "true")] if need_files else []
     call.client.timeout_s = call.timeout_s(PLAN_S)
     answer = call.client.send("GET", f"/instance/previews?{urlencode(query)}")
     if answer.ok:
@@ -179,7 +185,7 @@ def _unplannable(call: Invocation, order: Order, lines: Sequence[str], said: Cli
 
     ids = catalogue_ids(call.client.get_optional("/models"))
     if ids and order.model_id not in ids:
-        return unknown_model(order.model_id, ids)
+        return unknown_model(order.model_id, ids, lines)
     return refused(order, lines, said)
 
 
@@ -262,7 +268,8 @@ def _placement_error(call: Invocation, order: Order, answer: Answer) -> CliError
     ids = catalogue_ids(call.client.get("/models"))
     if order.model_id in ids:
         return error_of(answer)
-    return unknown_model(order.model_id, ids)
+    looked = lines if answer.status == HTTPStatus.NOT_FOUND else []
+    return unknown_model(order.model_id, ids, looked)
 
 
 def refused(

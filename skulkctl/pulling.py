@@ -24,7 +24,7 @@ def pull_into_store(call: Invocation, model: str) -> bool:
     """Whether there is a store; then the model is in it. Raises CliError when it cannot come."""
     from skulkctl.client import path_segment
 
-    if not _has_store(call):
+    if not has_store(call):
         return False
     path = f"/store/models/{path_segment(model)}/download"
     limit_s = call.timeout_s(WAIT_S)
@@ -53,7 +53,7 @@ def pull_into_store(call: Invocation, model: str) -> bool:
     return True
 
 
-def _has_store(call: Invocation) -> bool:
+def has_store(call: Invocation) -> bool:
     """No daemon and no store are the same here: the files then come to this machine."""
     try:
         call.client.get("/store/registry")

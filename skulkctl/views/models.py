@@ -118,7 +118,7 @@ def find_model(ids: Iterable[str], typed: str) -> str | None:
     found = [typed] if typed in whole else whole or names or begin
     if len(found) > 1:
         raise UsageMistake(
-            f"{typed} fits {len(found)} models", *found, hints=["type more of the id"]
+            f"{typed} matches {len(found)} models", *found, hints=["type more of the id"]
         )
     return found[0] if found else None
 

@@ -15,7 +15,7 @@ from skulkd.api.services import Services, services
 from skulkd.placement.orders import CreateOrder, DeleteOrder, PlaceOrder
 from skulkd.placement.records import record_of
 from skulkd.placement.refusals import Refusal
-from skulkd.store.errors import UnknownModelError
+from skulkd.store.errors import BadModelIdError, StoreError, UnknownModelError
 from skulkd.wire.cards import ModelCard
 from skulkd.wire.ids import CommandId, InstanceId, ModelId
 from skulkd.wire.instances import Instance
@@ -138,15 +138,24 @@ def _waiting(instance: Instance) -> WaitingPlacement:
 
 
 async def find_card(node: Services, model_id: str) -> ModelCard:
-    """The card of this id. Raises ApiError 404, or 400 when its files are broken."""
+    """The card of this id. Raises ApiError 404, or 400 when its files are broken.
+
+    A model without a card gets one from its config.json: in the store, staged here, or on the hub.
+    """
     models = node.inference.models
     try:
         return (await models.catalogue()).require(model_id)
     except UnknownModelError as error:
         if (problem := await models.problem(model_id)) is not None:
             raise ApiError(400, problem) from error
+        try:
+            return await node.store.lookup.find(model_id)
+        except BadModelIdError:
+            why = ""
+        except StoreError as looked:
+            why = f": {looked.message}"
         hint = error.hint or "see what is known: skulkctl models"
-        raise ApiError(404, f"{error.message}; {hint}") from error
+        raise ApiError(404, f"{error.message}{why}; {hint}") from error
 
 
 async def place_order(node: Services, body: PlaceInstanceParams, card: ModelCard) -> PlaceOrder:

@@ -77,8 +77,9 @@ def fetch_model(
         )
     try:
         with _scratch(root, target.name) as scratch:
-            hub = HfApi(endpoint=environ.get("HF_ENDPOINT") or None, token=environ.get("HF_TOKEN"))
-            files = _with_patience(lambda: _first_contact(hub, model_id, gguf_file), pause)
+            hub = hub_api(environ)
+            found = _with_patience(lambda: list_files(hub, model_id), pause)
+            files = choose_files(model_id, found, gguf_file)
             missing = sum(file.size for file in files) - tree_bytes(scratch)
             require_space(scratch, max(0, missing))
             with _watched(scratch, files, report):
@@ -93,8 +94,13 @@ def fetch_model(
     return target
 
 
-def _first_contact(hub: HfApi, model_id: str, gguf_file: str | None) -> list[HubFile]:
-    """The files to fetch. Raises HubUnreachableError without a retry: nothing has begun yet."""
+def hub_api(environ: Mapping[str, str]) -> HfApi:
+    """The hub that this machine uses."""
+    return HfApi(endpoint=environ.get("HF_ENDPOINT") or None, token=environ.get("HF_TOKEN"))
+
+
+def list_files(hub: HfApi, model_id: str) -> list[HubFile]:
+    """What the hub has. Raises HubUnreachableError, which is final: nothing has begun yet."""
     try:
         info = hub.model_info(model_id, files_metadata=True, timeout=CONTACT_S)
     except Exception as error:
@@ -106,8 +112,7 @@ def _first_contact(hub: HfApi, model_id: str, gguf_file: str | None) -> list[Hub
             hint="check the network and HF_ENDPOINT of that machine, or bring the files by hand:"
             f"  skulkctl model import PATH --id {model_id}",
         ) from error
-    files = [_described(sibling) for sibling in info.siblings or ()]
-    return choose_files(model_id, files, gguf_file)
+    return [_described(sibling) for sibling in info.siblings or ()]
 
 
 def choose_files(model_id: str, files: list[HubFile], gguf_file: str | None) -> list[HubFile]:

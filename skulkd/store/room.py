@@ -12,6 +12,7 @@ from pathlib import Path
 
 from skulkd.store.access import store_token
 from skulkd.store.announcer import Announcer
+from skulkd.store.card_lookup import CardLookup, HubCards
 from skulkd.store.caretaker import Caretaker
 from skulkd.store.errors import StoreError
 from skulkd.store.host import StoreHost
@@ -65,6 +66,7 @@ class StoreRoom:
     caretaker: Caretaker
     announcer: Announcer
     hub: HubDesk
+    lookup: CardLookup
     calls: StoreCalls | None = None
     host: StoreHost | None = None
 
@@ -150,6 +152,8 @@ def build_store(setup: StoreSetup, library: ModelLibrary, around: Surroundings) 
     )
     caretaker.on_removed = announcer.forget
     hub.arrived = announcer.look_now
+    hub_cards = HubCards(around.environ, around.hf_token, setup.offline)
+    lookup = CardLookup(setup, hub_cards, calls)
     host = None
     if registry is not None:
         host = StoreHost(
@@ -159,8 +163,9 @@ def build_store(setup: StoreSetup, library: ModelLibrary, around: Surroundings) 
             held=_held(caretaker),
             tls=around.server_tls,
             deleted=announcer.look,
+            describe=lookup.answer,
         )
-    return StoreRoom(setup, staging, caretaker, announcer, hub, calls, host)
+    return StoreRoom(setup, staging, caretaker, announcer, hub, lookup, calls, host)
 
 
 def _held(caretaker: Caretaker) -> Callable[[str], str | None]:

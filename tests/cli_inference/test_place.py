@@ -226,20 +226,20 @@ def test_a_cluster_that_is_still_starting_refuses_for_now(cli: Cli, node: ModelN
 
 
 @pytest.mark.parametrize(
-    "answer",
+    ("answer", "why"),
     [
-        Reply(404, error_body('unknown model "skulk/tinyllama"', 404)),
-        Reply(500, "Internal Server Error", text=True),
+        (Reply(404, error_body("the hub has no such model", 404)), "  the hub has no such model\n"),
+        (Reply(500, "Internal Server Error", text=True), ""),
     ],
 )
 def test_an_unknown_model_is_not_found_and_the_nearest_is_named(
-    cli: Cli, node: ModelNode, answer: Reply
+    cli: Cli, node: ModelNode, answer: Reply, why: str
 ) -> None:
     node.on("POST", "/place_instance", answer)
     assert cli("place", "skulk/tinyllama") == (
         3,
         "",
-        "error: no model named skulk/tinyllama\n"
+        f"error: no model named skulk/tinyllama\n{why}"
         f"hint: did you mean {TINY}?\n"
         "hint: skulkctl models\n"
         "hint: bring one:  skulkctl model import PATH --id ORG/NAME\n",
@@ -302,6 +302,7 @@ def test_a_dry_run_shows_the_plan_and_places_nothing(cli: Cli, node: ModelNode) 
     assert not node.bodies("/place_instance")
     assert node.seen[-1].path == (
         f"/instance/previews?model_id={MODEL.replace('/', '%2F')}&excluded_node_ids={KITE3}"
+        "&need_files=true"
     )
 
 

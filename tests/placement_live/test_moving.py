@@ -16,7 +16,7 @@ from skulkd.store.tiny import TINY_MODEL_ID
 from tests.cluster_live.chatting import question
 from tests.cluster_live.cluster import LiveCluster, free_port, make_cluster, nodes_of
 from tests.cluster_live.live_node import LiveNode
-from tests.daemon_process import wait_until
+from tests.daemon_process import NO_HUB, wait_until
 from tests.placement_live.conftest import Skulkctl, add_large_model
 
 LARGE = "local/large"
@@ -24,8 +24,6 @@ NOT_IN_STORE = "mlx-community/gemma-3-1b-it-4bit"
 DEADLINE_S = 120.0
 # One node cannot hold the large model (1.3 GiB) when it comes to loading, half of it fits.
 GUARD_MB = "900"
-# Nothing listens on the discard port.
-NO_HUB = "http://127.0.0.1:9"
 
 
 @pytest.fixture(scope="module")
@@ -40,11 +38,7 @@ def trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveCluster]:
     cluster = make_cluster(base, 0, config=config)
     for number in range(3):
         memory = "4096" if number == 1 else "2048"
-        environ = {
-            "OVERRIDE_MEMORY_MB": memory,
-            "SKULK_GUARD_MEMORY_MB": GUARD_MB,
-            "HF_ENDPOINT": NO_HUB,
-        }
+        environ = {"OVERRIDE_MEMORY_MB": memory, "SKULK_GUARD_MEMORY_MB": GUARD_MB}
         cluster.add(environ=environ, model=number == 0)
     cluster.nodes[0].peers = [cluster.nodes[1].fabric]
     add_large_model(cluster.nodes[0].home, LARGE)

@@ -104,7 +104,7 @@ def test_an_unknown_model_is_said_at_once(hub: Hub, tmp_path: Path) -> None:
 
 def test_nobody_there_is_said_with_the_cause(tmp_path: Path) -> None:
     paused: list[float] = []
-    with pytest.raises(HubUnreachableError, match="the hub at http://127.0.0.1:9 cannot be reach"):
+    with pytest.raises(HubUnreachableError, match=r"the hub at .* cannot be reached"):
         fetch_model(MODEL, tmp_path, {"HF_ENDPOINT": "http://127.0.0.1:9"}, no_report,
                     pause=paused.append)  # fmt: skip
     assert paused == []
