@@ -189,8 +189,11 @@ def _unplannable(call: Invocation, order: Order, lines: Sequence[str], said: Cli
     return refused(order, lines, said)
 
 
-def ask_daemon(call: Invocation, order: Order) -> str | None:
-    """The new instance's id; None when a server that does not tell shows none either."""
+def ask_daemon(call: Invocation, order: Order, *, ensure: bool = False) -> str | None:
+    """The new instance's id; None when a server that does not tell shows none either.
+
+    With `ensure` it may be the id of one that another client has placed meanwhile.
+    """
     import json
 
     from skulkctl.answers import read_json
@@ -198,7 +201,8 @@ def ask_daemon(call: Invocation, order: Order) -> str | None:
 
     client = call.client
     client.timeout_s = call.timeout_s(PLAN_S)
-    answer = client.send("POST", "/place_instance", body=json.dumps(order.body).encode())
+    path = "/place_instance?ensure=true" if ensure else "/place_instance"
+    answer = client.send("POST", path, body=json.dumps(order.body).encode())
     if not answer.ok:
         raise _placement_error(call, order, answer)
     return text(read_json(answer), "instance_id") or _wait_until_seen(call, order)

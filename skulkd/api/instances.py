@@ -7,6 +7,7 @@ from dataclasses import asdict
 from uuid import uuid4
 
 from aiohttp import web
+from pydantic import Field
 
 from skulkd.api.errors import ApiError, ok
 from skulkd.api.placement_errors import placement_error
@@ -16,6 +17,7 @@ from skulkd.placement.orders import CreateOrder, DeleteOrder, PlaceOrder
 from skulkd.placement.records import record_of
 from skulkd.placement.refusals import Refusal
 from skulkd.store.errors import BadModelIdError, StoreError, UnknownModelError
+from skulkd.wire.base import SnakeModel
 from skulkd.wire.cards import ModelCard
 from skulkd.wire.ids import CommandId, InstanceId, ModelId
 from skulkd.wire.instances import Instance
@@ -33,17 +35,28 @@ NOT_FOUND = "Instance not found"
 INFO_POLL_S = 1.0
 
 
+class PlaceQuery(SnakeModel):
+    ensure: bool = Field(
+        default=False,
+        description="Answer with an instance of this model that is there already, if there is one.",
+    )
+
+
 @routes.post(
     "/place_instance",
     summary="Let the planner place a model",
+    query=PlaceQuery,
     body=PlaceInstanceParams,
     answer=CreateInstanceResponse,
     errors=(400, 404, 503),
 )
-async def post_place_instance(request: web.Request, body: PlaceInstanceParams) -> web.Response:
+async def post_place_instance(
+    request: web.Request, query: PlaceQuery, body: PlaceInstanceParams
+) -> web.Response:
     node = services(request)
     card = await find_card(node, body.model_id)
     order = await place_order(node, body, card)
+    order = order.model_copy(update={"ensure": query.ensure})
     instance = await _placed(node, order)
     return _accepted(instance, card)
 
