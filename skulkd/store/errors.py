@@ -13,6 +13,7 @@ StoreError
 │   └── StoreFetchError      the store does not have the model and cannot fetch it
 ├── StoreUnreachableError  nobody answers where the store should be
 ├── BadManifestError       a store told us something that we must not act on
+├── UploadOffsetError      an upload goes on at another byte than the one that was sent
 ├── BusyError              somebody works on these files right now
 ├── StagingPlaceError      staging lies where originals would be deleted with it
 └── FileAccessError        the operating system refused to read or write
@@ -89,6 +90,10 @@ class StoreUnreachableError(StoreError):
 
 class BadManifestError(StoreError):
     kind = "bad_manifest"
+
+
+class UploadOffsetError(StoreError):
+    kind = "upload_offset"
 
 
 class BusyError(StoreError):

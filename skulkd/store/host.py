@@ -19,9 +19,11 @@ from skulkd.store.card_of_directory import card_of
 from skulkd.store.errors import BadModelIdError, StoreError, UnknownModelError
 from skulkd.store.fetching import Fetcher
 from skulkd.store.host_files import StoreFile
+from skulkd.store.host_uploads import add_upload_routes
 from skulkd.store.manifest import Manifest
 from skulkd.store.registry import Registry
 from skulkd.store.shelf_files import Hashes, find_file, list_files
+from skulkd.store.uploads import Uploads
 from skulkd.wire.cards import ModelCard
 from skulkd.wire.ids import ModelId
 from skulkd.wire.storage import StoreDownload
@@ -50,6 +52,7 @@ class StoreHost:
     tls: ssl.SSLContext | None = None
     deleted: Callable[[], None] = lambda: None
     """Told when a model is gone."""
+    uploads: Uploads | None = None
     describe: Callable[[str], Awaitable[ModelCard]] | None = None
     """Makes a card for a model of which there is only a config.json."""
     _hashes: dict[str, Hashes] = field(default_factory=dict)
@@ -90,6 +93,8 @@ class StoreHost:
         app.router.add_get("/models/{id}/download/status", self._download_status)
         app.router.add_delete("/models/{id}", self._delete)
         app.router.add_get("/models/{id}/{path:.+}", self._file)
+        if self.uploads is not None:
+            add_upload_routes(app, self.uploads)
         return app
 
     @web.middleware
