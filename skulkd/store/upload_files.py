@@ -102,8 +102,9 @@ class UploadFiles:
             raise BrokenModelError(f"{missing[0]} of {model_id} has not arrived")
         inspect_directory(scratch)
         try:
-            (scratch / MANIFEST).unlink()
-            put_in_place(scratch, self.root / directory_name(model_id), model_id, replace=replace)
+            target = self.root / directory_name(model_id)
+            put_in_place(scratch, target, model_id, replace=replace)
+            (target / MANIFEST).unlink()
         except OSError as error:
             raise FileAccessError.of(error, scratch) from error
         return manifest.total_bytes

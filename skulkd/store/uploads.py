@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import io
 import json
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -57,7 +58,8 @@ class LocalUploads:
     target: UploadTarget
     arrived: Callable[[str], Awaitable[None]]
     held: Callable[[str], str | None] = lambda model_id: None
-    _busy: set[str] = field(default_factory=set)
+    busy: set[str] = field(default_factory=set)
+    """Models that a request is working on."""
 
     async def begin(self, model_id: str, manifest: bytes, *, replace: bool) -> dict[str, int]:
         parsed: Manifest = parse_manifest(manifest, model_id, "the upload")
@@ -101,13 +103,13 @@ class LocalUploads:
 
     @asynccontextmanager
     async def _alone(self, model_id: str) -> AsyncIterator[None]:
-        if model_id in self._busy:
+        if model_id in self.busy:
             raise BusyError(f"another client is uploading {model_id} right now")
-        self._busy.add(model_id)
+        self.busy.add(model_id)
         try:
             yield
         finally:
-            self._busy.discard(model_id)
+            self.busy.discard(model_id)
 
 
 def _write_all(fd: int, piece: bytes, at: int) -> None:
@@ -127,7 +129,7 @@ class RemoteUploads:
 
     async def begin(self, model_id: str, manifest: bytes, *, replace: bool) -> dict[str, int]:
         query = {"replace": str(int(replace))}
-        answer = await self._ask("POST", model_id, query, manifest)
+        answer = await self._ask("POST", model_id, query, io.BytesIO(manifest))
         received = answer.get("received")
         return received if isinstance(received, dict) else {}
 
