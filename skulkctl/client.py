@@ -11,7 +11,7 @@ import json
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TypeVar
 from urllib.parse import quote, urlencode, urlsplit
@@ -108,6 +108,20 @@ class Client:
         self._tell(answer.head)
         return answer
 
+    def stream(
+        self, method: str, path: str, pieces: Iterator[bytes], length: int, silence_s: float
+    ) -> Answer:
+        """Send a body of `length` bytes piece by piece; each may take `silence_s`.
+
+        Raises Unreachable, or ServerFailed when the connection ends before there is an answer.
+        """
+        request = Request(method, path)
+        answer = self._first_reachable(
+            lambda endpoint: self._stream(endpoint, request, pieces, length, silence_s)
+        )
+        self._tell(answer)
+        return answer
+
     def _first_reachable(self, attempt: Callable[[str], Result]) -> Result:
         endpoints = (self._answering,) if self._answering else self.target.context.endpoints
         tried: list[tuple[str, str]] = []
@@ -137,6 +151,38 @@ class Client:
         except BaseException:
             connection.close()
             raise
+
+    def _stream(
+        self,
+        endpoint: str,
+        request: Request,
+        pieces: Iterator[bytes],
+        length: int,
+        silence_s: float,
+    ) -> Answer:
+        connection = _connection(endpoint, min(CONNECT_TIMEOUT_S, self.timeout_s))
+        try:
+            _connect(connection, self.timeout_s)
+            connection.sock.settimeout(silence_s)
+            headers = self._headers(connection)
+            headers |= {"Content-Type": "application/octet-stream", "Content-Length": str(length)}
+            self.sent_change = True
+            # A server that refuses hangs up before it has read everything; it has answered then.
+            with suppress(BrokenPipeError, ConnectionResetError):
+                connection.request(
+                    request.method, urlsplit(endpoint).path + request.path, pieces, headers
+                )
+            response = connection.getresponse()
+            return _answer(response, endpoint, request, response.read())
+        except (OSError, http.client.HTTPException) as error:
+            why = _os_trouble(error) if isinstance(error, OSError) else _http_trouble(error)
+            raise ServerFailed(
+                "connection closed during the upload",
+                f"{endpoint}: {why}",
+                details=[("request", str(request)), ("endpoint", endpoint)],
+            ) from error
+        finally:
+            connection.close()
 
     def _exchange(self, endpoint: str, request: Request) -> Answer:
         connection = _connection(endpoint, min(CONNECT_TIMEOUT_S, self.timeout_s))

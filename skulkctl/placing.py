@@ -126,23 +126,29 @@ def find_model_id(call: Invocation, typed: str) -> str:
     return found
 
 
-def unknown_model(typed: str, ids: Sequence[str]) -> CliError:
+def unknown_model(typed: str, ids: Sequence[str], why: Sequence[str] = ()) -> CliError:
+    """`why` is what the daemon says of where it looked."""
     from skulkctl.views.models import nearest
 
     near = [f"did you mean {model_id}?" for model_id in nearest(ids, typed)]
     return NotFound(
         f"no model named {typed}",
+        *why,
         hints=[*near, "skulkctl models", "bring one:  skulkctl model import PATH --id ORG/NAME"],
     )
 
 
-def fetch_previews(call: Invocation, order: Order) -> object:
-    """Every combination the planner sees. Raises RouteMissing, Refused, NotFound."""
+def fetch_previews(call: Invocation, order: Order, *, need_files: bool = True) -> object:
+    """Every combination the planner sees. Raises RouteMissing, Refused, NotFound.
+
+    Without `need_files` the daemon plans a model that no node has the files of, too.
+    """
     from skulkctl.answers import error_of, is_missing_route, message_lines, read_json
 
     query = [("model_id", order.model_id)]
     query += [("excluded_node_ids", str(n)) for n in listed(order.body["excluded_nodes"])]
     query += [("only_node_ids", str(n)) for n in listed(order.body.get("only_nodes"))]
+    query += [("need_files", "true")] if need_files else []
     call.client.timeout_s = call.timeout_s(PLAN_S)
     answer = call.client.send("GET", f"/instance/previews?{urlencode(query)}")
     if answer.ok:
@@ -179,12 +185,15 @@ def _unplannable(call: Invocation, order: Order, lines: Sequence[str], said: Cli
 
     ids = catalogue_ids(call.client.get_optional("/models"))
     if ids and order.model_id not in ids:
-        return unknown_model(order.model_id, ids)
+        return unknown_model(order.model_id, ids, lines)
     return refused(order, lines, said)
 
 
-def ask_daemon(call: Invocation, order: Order) -> str | None:
-    """The new instance's id; None when a server that does not tell shows none either."""
+def ask_daemon(call: Invocation, order: Order, *, ensure: bool = False) -> str | None:
+    """The new instance's id; None when a server that does not tell shows none either.
+
+    With `ensure` it may be the id of one that another client has placed meanwhile.
+    """
     import json
 
     from skulkctl.answers import read_json
@@ -192,7 +201,8 @@ def ask_daemon(call: Invocation, order: Order) -> str | None:
 
     client = call.client
     client.timeout_s = call.timeout_s(PLAN_S)
-    answer = client.send("POST", "/place_instance", body=json.dumps(order.body).encode())
+    path = "/place_instance?ensure=true" if ensure else "/place_instance"
+    answer = client.send("POST", path, body=json.dumps(order.body).encode())
     if not answer.ok:
         raise _placement_error(call, order, answer)
     return text(read_json(answer), "instance_id") or _wait_until_seen(call, order)
@@ -262,7 +272,8 @@ def _placement_error(call: Invocation, order: Order, answer: Answer) -> CliError
     ids = catalogue_ids(call.client.get("/models"))
     if order.model_id in ids:
         return error_of(answer)
-    return unknown_model(order.model_id, ids)
+    looked = lines if answer.status == HTTPStatus.NOT_FOUND else []
+    return unknown_model(order.model_id, ids, looked)
 
 
 def refused(

@@ -20,12 +20,10 @@ WAIT_S = 3600.0
 POLL_S = 0.5
 
 
-def pull_into_store(call: Invocation, model: str) -> bool:
-    """Whether there is a store; then the model is in it. Raises CliError when it cannot come."""
+def pull_into_store(call: Invocation, model: str) -> None:
+    """Return when the model is in the store. Raises CliError when it cannot come."""
     from skulkctl.client import path_segment
 
-    if not _has_store(call):
-        return False
     path = f"/store/models/{path_segment(model)}/download"
     limit_s = call.timeout_s(WAIT_S)
     answer = call.client.change("POST", path)
@@ -50,11 +48,10 @@ def pull_into_store(call: Invocation, model: str) -> bool:
             text(answer, "error") or f"its status is {status}",
             hints=[f"try again, it resumes:  skulkctl model pull {model}"],
         )
-    return True
 
 
-def _has_store(call: Invocation) -> bool:
-    """No daemon and no store are the same here: the files then come to this machine."""
+def has_store(call: Invocation) -> bool:
+    """Whether the cluster has a shared store; without a daemon there is none."""
     try:
         call.client.get("/store/registry")
     except Unreachable:

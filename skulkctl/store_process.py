@@ -6,6 +6,7 @@ The child inherits the environment, so its files land where this machine's daemo
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -18,6 +19,8 @@ from skulkctl.progress import ProgressLine, Transfer
 from skulkctl.views.read import Document, integer, mapping, text
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from skulkctl.talk import Talk
 
 MODULE = "skulkd.store"
@@ -33,13 +36,23 @@ _LABELS = {
 }
 
 
-def run_store(arguments: Sequence[str], what: str, talk: Talk) -> Document:
-    """The `done` event. Raises CliError saying why there is none; ctrl-C stops the child."""
+def run_store(
+    arguments: Sequence[str], what: str, talk: Talk, models: Path | None = None
+) -> Document:
+    """The `done` event. Raises CliError saying why there is none; ctrl-C stops the child.
+
+    `models` is where the model goes, instead of into this machine's models directory.
+    """
+    environ = None if models is None else {**os.environ, "SKULK_MODELS_DIR": str(models)}
     command = [sys.executable, "-m", MODULE, *arguments]
     talk.detail(f"running {' '.join(command)}")
     with tempfile.TemporaryFile() as said:
         child = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=said,
+            env=environ,
         )
         try:
             last = _follow(child, talk)

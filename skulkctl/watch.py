@@ -37,7 +37,7 @@ _LOOK_S = 5.0
 MOVE_S = 30.0
 _GIVEN_UP = "Not started again: "
 _MOVABLE = ("memory-guard: ", "staging-failed: ", "staging failed: ")
-_FINAL = (_GIVEN_UP, *_MOVABLE)
+_FINAL = (_GIVEN_UP, "store-failed: ", *_MOVABLE)
 
 
 @dataclass(frozen=True)

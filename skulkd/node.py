@@ -125,6 +125,11 @@ class Node:
         return self._next_arguments(port) if restart else None
 
     def _announce(self, address: Address) -> None:
+        if self._start.secret.created:
+            log.info(
+                "created the cluster secret in %s: the other machines need a copy of this file",
+                self._start.secret.origin.text,
+            )
         for warning in self._start.secret.warnings:
             log.warning("%s", warning)
         if not is_loopback(self._start.address.host) and self._start.address.host != "localhost":

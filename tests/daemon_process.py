@@ -26,6 +26,8 @@ READY = re.compile(r"(node-[0-9a-f]{16}) \((.*)\) listening on (http://\S+)")
 START_DEADLINE_S = 300.0
 STOP_DEADLINE_S = 300.0
 _PR_SET_PDEATHSIG = 1
+# Nothing listens on the discard port: no test asks a hub that it did not start.
+NO_HUB = "http://127.0.0.1:9"
 
 
 def wait_until(condition: Callable[[], Any], what: str, deadline_s: float = 300.0) -> Any:
@@ -48,6 +50,7 @@ def daemon_environ(home: Path, extra: Mapping[str, str] | None = None) -> dict[s
         and key not in ("HF_TOKEN", "PYTHONUNBUFFERED")
     }
     own = {"SKULK_HOME": str(home), "HOME": str(home), "PYTHONPATH": str(ROOT)}
+    own["HF_ENDPOINT"] = NO_HUB
     return {**inherited, **own, **(extra or {})}
 
 

@@ -35,6 +35,16 @@ PROBLEMS = Resource(
     ),
 )
 
+PATHS = Resource(
+    kind="PathList",
+    name_path="path",
+    columns=(
+        Column("file", "file", "What it is."),
+        Column("path", "path", "Where it is."),
+        Column("exists", "exists", "Whether it is there."),
+    ),
+)
+
 
 @verb(
     app,
@@ -72,6 +82,48 @@ def show(
     call.show_rows(SETTINGS, items, columns=columns)
     if pending:
         call.talk.hint("use what is configured:  skulkctl restart NODE")
+    return ExitCode.DONE
+
+
+@verb(
+    app,
+    "path",
+    FORMAT,
+    examples="""
+  skulkctl config path
+  skulkctl config path secret
+  scp "$(skulkctl config path secret)" kite2:.config/skulk/cluster.secret
+""",
+)
+def path(
+    call: Invocation,
+    what: Annotated[
+        str | None, typer.Argument(metavar="[FILE]", help="Only this one, as a bare path.")
+    ] = None,
+) -> int:
+    """Show where the files of this machine are: settings, secret, contexts, models and log.
+
+    It says where they are or would be, for the user and the environment of this command; a
+    daemon that runs as another user or with another SKULK_HOME has its own.
+    """
+    places = {
+        "config": call.paths.config_file,
+        "secret": call.paths.secret_file,
+        "contexts": call.paths.contexts_file,
+        "models": call.paths.models,
+        "staging": call.paths.staging,
+        "log": call.paths.log_file,
+    }
+    if what is not None:
+        if what not in places:
+            raise UsageMistake(f"no file called {what}", f"known: {', '.join(places)}")
+        write(f"{places[what]}\n")
+        return ExitCode.DONE
+    items = [
+        {"file": name, "path": str(place), "exists": place.exists()}
+        for name, place in places.items()
+    ]
+    call.show_rows(PATHS, items)
     return ExitCode.DONE
 
 

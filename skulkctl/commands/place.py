@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from skulkctl.command import new_app
-from skulkctl.errors import Refused
+from skulkctl.errors import Refused, UsageMistake
 from skulkctl.exits import ExitCode
 from skulkctl.invocation import Invocation
 from skulkctl.options import CONFIRM, FORMAT, REACH, verb
@@ -37,6 +37,7 @@ EXAMPLES = """
   skulkctl place mlx-community/Qwen3-0.6B-4bit --min-nodes 2 --sharding Tensor
   skulkctl place mlx-community/Qwen3-0.6B-4bit --exclude kite3 --dry-run
   skulkctl place SmolLM2 --only kite1 --only kite2 --wait
+  skulkctl place SmolLM2 --ensure --wait          for cron: places it only when it is missing
   skulkctl place SmolLM2 --plan plan-3fa9c1d20b7e   exactly what a dry run has shown, or nothing
 """
 
@@ -50,6 +51,9 @@ def place(
     wait: Annotated[
         bool, typer.Option("--wait", help="Return when it is ready; progress goes to stderr.")
     ] = False,
+    ensure: Annotated[
+        bool, typer.Option("--ensure", help="Place it only when it is not placed already.")
+    ] = False,
     plan: Annotated[
         str | None,
         typer.Option("--plan", metavar="PLAN", help="Do what a dry run of this id has shown."),
@@ -62,11 +66,45 @@ def place(
     Exit 4 means that the planner refused and nothing changed, 3 that nobody knows the model.
     A dry run prints a plan and its id; with --plan exactly that is done, or exit 4 when the
     cluster has changed so that it is no longer what would be planned.
+    With --ensure nothing is placed when an instance of the model exists, wherever it is; exit 0
+    then as well, so that cron can repeat it, and exit 1 when that instance has failed.
     """
+    if ensure and plan is not None:
+        raise UsageMistake("--ensure and --plan cannot be combined")
     order = make_order(call, model)
+    if ensure and (there := _find_placed(call, order)) is not None:
+        return _keep(call, there, wait)
     if call.options.get("dry_run"):
         return _show_plan(call, order, plan)
-    return _carry_out(call, order, wait, plan)
+    return _carry_out(call, order, wait, plan, ensure=ensure)
+
+
+def _find_placed(call: Invocation, order: Order) -> Document | None:
+    """The best instance of the model, or one that waits for a node. Raises CliError if failed."""
+    from skulkctl.fetch import fetch_placements
+    from skulkctl.model_names import choose_placed
+    from skulkctl.views.instances import instance_items, waiting_items
+
+    model_id = order.model_id
+    mine = [item for item in instance_items(order.state) if item["modelId"] == model_id]
+    if mine:
+        return choose_placed(mine, model_id)
+    waiting = waiting_items(fetch_placements(call.client, call.talk))
+    return next((item for item in waiting if item["modelId"] == model_id), None)
+
+
+def _keep(call: Invocation, item: Document, wait: bool) -> int:
+    """Nothing is placed; with --wait return when the instance that is there is ready."""
+    from skulkctl.watch import Goal, wait_for
+
+    if call.options.get("dry_run"):
+        _report(call, item, "would keep")
+        return ExitCode.DONE
+    if wait:
+        goal = Goal(str(item["id"]), str(item["modelId"]), fail_on=frozenset({"failed"}))
+        item = wait_for(call, goal) or item
+    _report(call, item, "already placed")
+    return ExitCode.DONE
 
 
 def _show_plan(call: Invocation, order: Order, plan: str | None) -> int:
@@ -122,22 +160,33 @@ def _no_plan(call: Invocation, order: Order, answer: object) -> Refused:
     return refused(order, lines) if lines else why_not(call, order)
 
 
-def _carry_out(call: Invocation, order: Order, wait: bool, plan: str | None) -> int:
-    from skulkctl.confirm import protect
+def _note_copies(call: Invocation, order: Order) -> None:
     from skulkctl.views.instances import instance_items, short_instance
+
+    copies = [i for i in instance_items(order.state) if i["modelId"] == order.model_id]
+    if copies:
+        shown = ", ".join(short_instance(copy["id"]) for copy in copies)
+        call.talk.note(
+            f"{order.model_id} is placed already ({shown}); placing another instance"
+            " (--ensure keeps the one that is there)"
+        )
+
+
+def _carry_out(
+    call: Invocation, order: Order, wait: bool, plan: str | None, *, ensure: bool
+) -> int:
+    from skulkctl.confirm import protect
+    from skulkctl.views.instances import short_instance
     from skulkctl.watch import Goal, wait_for
 
+    _note_copies(call, order)
     protect(call, f"place {order.model_id}")
     instance_id: str | None
     if plan is None:
-        instance_id = ask_daemon(call, order)
+        instance_id = ask_daemon(call, order, ensure=ensure)
     else:
         preview = _planned_before(order, fetch_previews(call, order), plan)
         instance_id = create_exactly(call, order, preview)
-    twins = [i for i in instance_items(order.state) if i["modelId"] == order.model_id]
-    if twins:
-        shown = ", ".join(short_instance(twin["id"]) for twin in twins)
-        call.talk.note(f"{order.model_id} was placed already ({shown}); this is another one")
     if instance_id is None:
         call.talk.note(f"accepted; no new instance of {order.model_id} is to be seen yet")
         call.talk.hint("skulkctl instances")

@@ -35,14 +35,29 @@ def preview(
     One row for each sharding, kind of link and number of nodes that works, then what each node
     would have to give: weights, overhead, room for a conversation and a floor, against what is
     usable. What does not work is listed with its reason.
+
+    MODEL may be any ORG/NAME: one without a card gets it from its config.json in the store, in the
+    staging area or on the hub. Its files need not be here yet.
     """
     from skulkctl.views.previews import PREVIEWS, preview_hints, preview_items, preview_screen
 
     order = make_order(call, model)
-    items = preview_items(order.state, fetch_previews(call, order))
+    items = preview_items(order.state, fetch_previews(call, order, need_files=False))
     shown = call.style.rows(PREVIEWS, items)
     is_plain = call.format == "table" and not call.options.get("columns")
     write(preview_screen(items, shown, call.style.room) if is_plain and items else shown)
+    if any(item["fits"] for item in items) and not _has_files(call, order.model_id):
+        call.talk.note(f"no node has the files of {order.model_id} yet")
+        call.talk.hint(f"bring them first:  skulkctl model pull {order.model_id}")
     for hint in preview_hints(items) if items else [PREVIEWS.empty_hint]:
         call.talk.hint(hint)
     return ExitCode.DONE
+
+
+def _has_files(call: Invocation, model_id: str) -> bool:
+    """Whether a node has them, or a store that would get them."""
+    from skulkctl.pulling import has_store
+    from skulkctl.views.models import catalogue_ids
+
+    present = catalogue_ids(call.client.get_optional("/models?status=downloaded"))
+    return model_id in present or has_store(call)

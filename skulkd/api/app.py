@@ -38,6 +38,7 @@ from skulkd.api import (
     timeline,
     traces,
     tracing,
+    uploads,
 )
 from skulkd.api.bodies import parse_body, parse_query, read_body
 from skulkd.api.middleware import make_entry
@@ -59,6 +60,7 @@ FAMILIES: tuple[RouteTable, ...] = (
     load.routes,
     swarm.routes,
     models.routes,
+    uploads.routes,
     storage.routes,
     downloads.routes,
     store.routes,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any, TypeVar, get_origin
 
 from aiohttp import web
@@ -17,6 +17,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from skulkd.api.errors import ApiError, InvalidRequest
 
 BODY_DEADLINE_S = 10.0
+BODY_SILENCE_S = 30.0
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -43,6 +44,25 @@ async def read_body(
     except web.RequestPayloadError as error:
         raise ApiError(400, f"the request body is broken: {error}", headers=_CLOSE) from error
     return bytes(body)
+
+
+async def body_pieces(
+    request: web.Request, *, silence_s: float = BODY_SILENCE_S
+) -> AsyncIterator[bytes]:
+    """A body of any size while it arrives; each piece must come within `silence_s`."""
+    await _invite(request)
+    try:
+        while True:
+            async with asyncio.timeout(silence_s):
+                piece = await request.content.readany()
+            if not piece:
+                return
+            yield piece
+    except TimeoutError:
+        message = f"nothing of the request body arrived for {silence_s:g} s"
+        raise ApiError(408, message, headers=_CLOSE) from None
+    except web.RequestPayloadError as error:
+        raise ApiError(400, f"the request body is broken: {error}", headers=_CLOSE) from error
 
 
 def parse_body(raw: bytes, content_type: str, adapter: TypeAdapter[Any]) -> Any:

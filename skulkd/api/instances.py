@@ -7,6 +7,7 @@ from dataclasses import asdict
 from uuid import uuid4
 
 from aiohttp import web
+from pydantic import Field
 
 from skulkd.api.errors import ApiError, ok
 from skulkd.api.placement_errors import NOT_ABOUT_THE_PLAN, placement_error
@@ -16,7 +17,8 @@ from skulkd.placement.nearest import Alternative
 from skulkd.placement.orders import CreateOrder, DeleteOrder, PlaceOrder
 from skulkd.placement.records import record_of
 from skulkd.placement.refusals import Refusal
-from skulkd.store.errors import UnknownModelError
+from skulkd.store.errors import BadModelIdError, StoreError, UnknownModelError
+from skulkd.wire.base import SnakeModel
 from skulkd.wire.cards import ModelCard
 from skulkd.wire.ids import CommandId, InstanceId, ModelId
 from skulkd.wire.instances import Instance
@@ -34,17 +36,28 @@ NOT_FOUND = "Instance not found"
 INFO_POLL_S = 1.0
 
 
+class PlaceQuery(SnakeModel):
+    ensure: bool = Field(
+        default=False,
+        description="Answer with an instance of this model that is there already, if there is one.",
+    )
+
+
 @routes.post(
     "/place_instance",
     summary="Let the planner place a model",
+    query=PlaceQuery,
     body=PlaceInstanceParams,
     answer=CreateInstanceResponse,
     errors=(400, 404, 503, 507),
 )
-async def post_place_instance(request: web.Request, body: PlaceInstanceParams) -> web.Response:
+async def post_place_instance(
+    request: web.Request, query: PlaceQuery, body: PlaceInstanceParams
+) -> web.Response:
     node = services(request)
     card = await find_card(node, body.model_id)
     order = await place_order(node, body, card)
+    order = order.model_copy(update={"ensure": query.ensure})
     instance = await _placed(node, order)
     return _accepted(instance, card)
 
@@ -139,15 +152,24 @@ def _waiting(instance: Instance) -> WaitingPlacement:
 
 
 async def find_card(node: Services, model_id: str) -> ModelCard:
-    """The card of this id. Raises ApiError 404, or 400 when its files are broken."""
+    """The card of this id. Raises ApiError 404, or 400 when its files are broken.
+
+    A model without a card gets one from its config.json: in the store, staged here, or on the hub.
+    """
     models = node.inference.models
     try:
         return (await models.catalogue()).require(model_id)
     except UnknownModelError as error:
         if (problem := await models.problem(model_id)) is not None:
             raise ApiError(400, problem) from error
+        try:
+            return await node.store.lookup.find(model_id)
+        except BadModelIdError:
+            why = ""
+        except StoreError as looked:
+            why = f": {looked.message}"
         hint = error.hint or "see what is known: skulkctl models"
-        raise ApiError(404, f"{error.message}; {hint}") from error
+        raise ApiError(404, f"{error.message}{why}; {hint}") from error
 
 
 async def place_order(node: Services, body: PlaceInstanceParams, card: ModelCard) -> PlaceOrder:

@@ -76,7 +76,8 @@ async def get_v1_model(request: web.Request) -> web.StreamResponse:
 async def post_add_model(request: web.Request, body: AddCustomModelParams) -> web.Response:
     inference = services(request).inference
     try:
-        card = (await inference.models.catalogue()).require(body.model_id)
+        known = (await inference.models.catalogue()).get(body.model_id)
+        card = known or await services(request).store.lookup.find(body.model_id)
         entry = await inference.models.keep_card(card)
     except StoreError as error:
         hint = (

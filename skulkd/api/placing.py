@@ -138,7 +138,8 @@ class Placements:
 
     async def place(self, order: PlaceOrder) -> Instance:
         """Raises Refusal."""
-        return await self._ordered(PLACE, order)
+        # A master of an older version refuses keys that it does not know.
+        return await self._ordered(PLACE, order, unsent=set() if order.ensure else {"ensure"})
 
     async def create(self, order: CreateOrder) -> Instance:
         """Raises Refusal."""
@@ -167,9 +168,12 @@ class Placements:
             return decide_repair(RepairOrder.model_validate_json(body), state, around)
         raise ValueError(f"no order is called {kind}")
 
-    async def _ordered(self, kind: str, order: BaseModel) -> Instance:
+    async def _ordered(
+        self, kind: str, order: BaseModel, unsent: set[str] | None = None
+    ) -> Instance:
+        body = order.model_dump_json(exclude=unsent).encode()
         try:
-            answer = await self._send(kind, order.model_dump_json().encode(), DECIDE_DEADLINE_S)
+            answer = await self._send(kind, body, DECIDE_DEADLINE_S)
         except PeerRefused as refused:
             raise ToldRefusal(refused) from refused
         return CreateOrder.model_validate_json(answer).instance

@@ -12,11 +12,11 @@ from skulkd.api.errors import ApiError, ok
 from skulkd.api.instances import find_card, place_order
 from skulkd.api.placement_errors import refusal_object, refusal_text
 from skulkd.api.routes import RouteTable
-from skulkd.api.services import services
+from skulkd.api.services import Services, services
 from skulkd.placement.built import instance_of
 from skulkd.placement.candidates import Cluster
 from skulkd.placement.nearest import Alternative, alternatives
-from skulkd.placement.orders import names_for, planned_instance
+from skulkd.placement.orders import PlaceOrder, names_for, planned_instance
 from skulkd.placement.planner import Plan
 from skulkd.placement.previews import Preview, previews
 from skulkd.placement.refusals import Refusal
@@ -42,6 +42,9 @@ class PreviewQuery(SnakeModel):
     node_ids: list[NodeId] = Field(default_factory=list, description="Must all be used.")
     excluded_node_ids: list[NodeId] = Field(default_factory=list)
     only_node_ids: list[NodeId] = Field(default_factory=list, description="Use none but these.")
+    need_files: bool = Field(
+        default=False, description="Refuse when no node has the model's files, as placing does."
+    )
 
 
 class PlacementQuery(SnakeModel):
@@ -76,6 +79,8 @@ async def get_previews(request: web.Request, query: PreviewQuery) -> web.Respons
     )
     order = await place_order(node, wanted, card)
     order = order.model_copy(update={"required": query.node_ids})
+    if not query.need_files:
+        order = await _with_files_to_come(node, order)
     smaller = (await node.inference.models.catalogue()).smaller_variants(card)
     state, cluster = node.placements.looked_at(order)
 
@@ -115,6 +120,21 @@ async def get_placement(request: web.Request, query: PlacementQuery) -> web.Resp
         told = refusal_object(refusal, near)
         raise ApiError(400, refusal_text(refusal, near), refusal=told) from refusal
     return ok(instance.model_dump_json().encode())
+
+
+async def _with_files_to_come(node: Services, order: PlaceOrder) -> PlaceOrder:
+    """The order as if the files were there, when no node has any: they can still be brought.
+
+    Files that are here and broken stay a reason.
+    """
+    absent = all(news.files_problem is not None for news in order.news.values())
+    if not absent or await node.inference.models.problem(order.card.model_id) is not None:
+        return order
+    news = {
+        node_id: said.model_copy(update={"files_problem": None})
+        for node_id, said in order.news.items()
+    }
+    return order.model_copy(update={"news": news})
 
 
 def _row(

@@ -27,7 +27,7 @@ from skulkd.placement.wish import Wish
 from skulkd.wire.base import CamelModel
 from skulkd.wire.cards import ModelCard
 from skulkd.wire.events import Event, InstanceCreated, InstanceDeleted
-from skulkd.wire.ids import InstanceId, NodeId, RunnerId
+from skulkd.wire.ids import InstanceId, ModelId, NodeId, RunnerId
 from skulkd.wire.instances import Instance, MlxJacclInstance, MlxRingInstance
 from skulkd.wire.placement import InstanceMeta, Sharding
 from skulkd.wire.placement_record import PlacementRecord
@@ -56,6 +56,8 @@ class PlaceOrder(CamelModel):
     required: list[NodeId] = Field(default_factory=list)
     shape: dict[str, int] = Field(default_factory=dict)
     news: dict[NodeId, NodeNews] = Field(default_factory=dict)
+    ensure: bool = False
+    """Keep an instance of this model that is there instead of making another."""
 
     @property
     def wish(self) -> Wish:
@@ -104,10 +106,22 @@ def decide_place(order: PlaceOrder, state: State, around: Circumstances) -> Deci
     """A new instance where it fits best. Raises Refusal; then nothing is to be changed."""
     if (there := state.instances.get(order.instance_id)) is not None:
         return Decided((), there)
+    if order.ensure and (there := _placed(order.card.model_id, state)) is not None:
+        return Decided((), there)
     cluster = cluster_of(state, order.card.model_id, with_news(around, order.news))
     instance = planned_instance(order.wish, cluster, state, order.instance_id)
     instance = instance.model_copy(update={"record": _record(order, state)})
     return Decided((InstanceCreated(instance=instance),), instance)
+
+
+def _placed(model_id: ModelId, state: State) -> Instance | None:
+    """An instance of this model, by its id the first."""
+    found = [
+        instance
+        for _, instance in sorted(state.instances.items())
+        if instance.shard_assignments.model_id == model_id
+    ]
+    return found[0] if found else None
 
 
 def decide_create(order: CreateOrder, state: State, around: Circumstances) -> Decided:

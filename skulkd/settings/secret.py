@@ -6,7 +6,7 @@ Must not know who checks it. Nothing here prints it.
 import os
 import secrets
 import stat
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from skulkd.settings.files import create_atomic, make_private_dir
@@ -27,6 +27,8 @@ class ClusterSecret:
     value: str = field(repr=False)
     origin: Origin
     warnings: tuple[str, ...] = ()
+    created: bool = False
+    """Whether this start made it."""
 
 
 def cluster_secret(paths: Paths, settings: Settings) -> ClusterSecret:
@@ -48,7 +50,7 @@ def cluster_secret(paths: Paths, settings: Settings) -> ClusterSecret:
             source=file,
         ) from error
     # Read back, because another daemon may have been first.
-    return _from_file(file)
+    return replace(_from_file(file), created=True)
 
 
 def read_cluster_secret(paths: Paths, settings: Settings) -> ClusterSecret | None:

@@ -63,6 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     lines = JsonLines()
     try:
+        if options.command == "describe":
+            return _describe(options.id, lines)
         model_id, path = _run(options, find_paths(os.environ), lines)
     except StoreError as error:
         lines.write("error", kind=error.kind, message=error.message, hint=error.hint)
@@ -93,6 +95,14 @@ def _run(options: argparse.Namespace, paths: Paths, lines: JsonLines) -> tuple[s
         report = lines.progress
         return DEMO_MODEL_ID, pull_demo(paths, os.environ, packed=options.packed, report=report)
     return _import(options, paths, lines)
+
+
+def _describe(model_id: str, lines: JsonLines) -> int:
+    from skulkd.store.hub_card import describe_model
+
+    card = describe_model(model_id, os.environ)
+    lines.write("done", model_id=model_id, card=json.loads(card.model_dump_json()))
+    return 0
 
 
 def _import(options: argparse.Namespace, paths: Paths, lines: JsonLines) -> tuple[str, Path]:
@@ -133,6 +143,8 @@ def _parser() -> argparse.ArgumentParser:
     fetch.add_argument("id", help="org/name")
     fetch.add_argument("--into", type=Path, help="directory of models; this machine's own if not")
     fetch.add_argument("--gguf-file", help="only this file of a GGUF repository")
+    describe = commands.add_parser("describe", help="the card of a model on a Hugging Face hub")
+    describe.add_argument("id", help="org/name")
     for command in (bring, pull):
         command.add_argument("--packed", action="store_true", help="keep 4- and 8-bit weights")
     return parser

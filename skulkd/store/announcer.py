@@ -102,6 +102,11 @@ class Announcer:
             if model_id not in moving:
                 self._tell(entry, known.get(model_id))
 
+    async def look_at_store(self) -> None:
+        """The same, with what the store has now: something was just added to it."""
+        self._asked_store_at = None
+        await self.look_now()
+
     def forget(self, name: str) -> None:
         """A copy was deleted: say so at once."""
         for entry in self.state().downloads.get(self.node_id, ()):

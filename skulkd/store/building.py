@@ -34,12 +34,17 @@ def build_model(models: Path, model_id: str, *, replace: bool = False) -> Iterat
             content = scratch / target.name
             content.mkdir()
             yield content
-            old = _hide(target) if replace else None
-            _move(content, target, model_id)
-            if old is not None:
-                shutil.rmtree(old, ignore_errors=True)
+            put_in_place(content, target, model_id, replace=replace)
     except OSError as error:
         raise FileAccessError.of(error, models) from error
+
+
+def put_in_place(content: Path, target: Path, model_id: str, *, replace: bool) -> None:
+    """Give a finished directory its name. Raises ModelExistsError or OSError."""
+    old = _hide(target) if replace else None
+    _move(content, target, model_id)
+    if old is not None:
+        shutil.rmtree(old, ignore_errors=True)
 
 
 def refuse_existing(models: Path, model_id: str, *, replace: bool) -> None:

@@ -9,8 +9,11 @@ StoreError
 ├── ModelExistsError       the id is taken
 ├── NoSpaceError           the disk is too small for the result
 ├── DownloadError          a registry, hub or store did not give us the file
+│   ├── HubUnreachableError  no connection to the hub, or it does not answer
+│   └── StoreFetchError      the store does not have the model and cannot fetch it
 ├── StoreUnreachableError  nobody answers where the store should be
 ├── BadManifestError       a store told us something that we must not act on
+├── UploadOffsetError      an upload goes on at another byte than the one that was sent
 ├── BusyError              somebody works on these files right now
 ├── StagingPlaceError      staging lies where originals would be deleted with it
 └── FileAccessError        the operating system refused to read or write
@@ -71,12 +74,26 @@ class DownloadError(StoreError):
     kind = "download_failed"
 
 
+class HubUnreachableError(DownloadError):
+    kind = "hub_unreachable"
+
+
+class StoreFetchError(DownloadError):
+    """Every node that needs the model gets the same answer."""
+
+    kind = "store_fetch_failed"
+
+
 class StoreUnreachableError(StoreError):
     kind = "store_unreachable"
 
 
 class BadManifestError(StoreError):
     kind = "bad_manifest"
+
+
+class UploadOffsetError(StoreError):
+    kind = "upload_offset"
 
 
 class BusyError(StoreError):

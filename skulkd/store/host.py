@@ -1,7 +1,7 @@
 """The store server: gives the models of one directory to the nodes of the cluster.
 
-Paths and shapes are the reference's; `/manifests/{id}` and `/catalogue` are ours, because
-its clients keep only what they know. Blocking looks at the disk run in threads.
+Paths and shapes are the reference's; `/manifests/{id}`, `/catalogue` and `/cards/{id}` are ours,
+because its clients keep only what they know. Blocking looks at the disk run in threads.
 """
 
 import asyncio
@@ -19,9 +19,12 @@ from skulkd.store.card_of_directory import card_of
 from skulkd.store.errors import BadModelIdError, StoreError, UnknownModelError
 from skulkd.store.fetching import Fetcher
 from skulkd.store.host_files import StoreFile
+from skulkd.store.host_uploads import add_upload_routes
 from skulkd.store.manifest import Manifest
 from skulkd.store.registry import Registry
 from skulkd.store.shelf_files import Hashes, find_file, list_files
+from skulkd.store.uploads import Uploads
+from skulkd.wire.cards import ModelCard
 from skulkd.wire.ids import ModelId
 from skulkd.wire.storage import StoreDownload
 
@@ -49,6 +52,9 @@ class StoreHost:
     tls: ssl.SSLContext | None = None
     deleted: Callable[[], None] = lambda: None
     """Told when a model is gone."""
+    uploads: Uploads | None = None
+    describe: Callable[[str], Awaitable[ModelCard]] | None = None
+    """Makes a card for a model of which there is only a config.json."""
     _hashes: dict[str, Hashes] = field(default_factory=dict)
     _hashing: dict[str, _Hashing] = field(default_factory=dict)
     _runner: web.AppRunner | None = None
@@ -82,12 +88,15 @@ class StoreHost:
         app.router.add_get("/models", self._models)
         app.router.add_get("/catalogue", self._catalogue)
         app.router.add_get("/downloads", self._downloads)
+        app.router.add_get("/cards/{id}", self._card)
         app.router.add_get("/manifests/{id}", self._manifest)
         app.router.add_get("/models/{id}/files", self._files)
         app.router.add_post("/models/{id}/download", self._download)
         app.router.add_get("/models/{id}/download/status", self._download_status)
         app.router.add_delete("/models/{id}", self._delete)
         app.router.add_get("/models/{id}/{path:.+}", self._file)
+        if self.uploads is not None:
+            add_upload_routes(app, self.uploads)
         return app
 
     @web.middleware
@@ -141,6 +150,12 @@ class StoreHost:
                 document = json.loads(card.model_dump_json())
                 found.append({"card": document, "total_bytes": entry.total_bytes})
         return found
+
+    async def _card(self, request: web.Request) -> web.Response:
+        if self.describe is None:
+            raise web.HTTPNotFound(text="404: this store makes no cards")
+        card = await self.describe(request.match_info["id"])
+        return web.Response(text=card.model_dump_json(), content_type="application/json")
 
     async def _files(self, request: web.Request) -> web.Response:
         directory = await asyncio.to_thread(self._directory, request.match_info["id"])

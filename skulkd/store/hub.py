@@ -26,6 +26,7 @@ from skulkd.store.errors import (
     BusyError,
     DownloadError,
     FileAccessError,
+    HubUnreachableError,
     StoreError,
     UnknownModelError,
 )
@@ -37,6 +38,7 @@ from skulkd.store.staging_area import tree_bytes
 FETCHING = ".fetching-"
 ATTEMPTS = 5
 WATCH_S = 0.5
+CONTACT_S = 10.0
 _SKIPPED = ("original/*", "metal/*")
 _OTHER_WEIGHTS = ("*.bin", "*.pth", "*.pt", "*.msgpack", "*.h5", "*.onnx", "*.gguf", "*.ot")
 
@@ -75,8 +77,9 @@ def fetch_model(
         )
     try:
         with _scratch(root, target.name) as scratch:
-            hub = HfApi(endpoint=environ.get("HF_ENDPOINT") or None, token=environ.get("HF_TOKEN"))
-            files = _with_patience(lambda: _list(hub, model_id, gguf_file), pause)
+            hub = hub_api(environ)
+            found = _with_patience(lambda: list_files(hub, model_id), pause)
+            files = choose_files(model_id, found, gguf_file)
             missing = sum(file.size for file in files) - tree_bytes(scratch)
             require_space(scratch, max(0, missing))
             with _watched(scratch, files, report):
@@ -91,10 +94,25 @@ def fetch_model(
     return target
 
 
-def _list(hub: HfApi, model_id: str, gguf_file: str | None) -> list[HubFile]:
-    info = hub.model_info(model_id, files_metadata=True)
-    files = [_described(sibling) for sibling in info.siblings or ()]
-    return choose_files(model_id, files, gguf_file)
+def hub_api(environ: Mapping[str, str]) -> HfApi:
+    """The hub that this machine uses."""
+    return HfApi(endpoint=environ.get("HF_ENDPOINT") or None, token=environ.get("HF_TOKEN"))
+
+
+def list_files(hub: HfApi, model_id: str) -> list[HubFile]:
+    """What the hub has. Raises HubUnreachableError, which is final: nothing has begun yet."""
+    try:
+        info = hub.model_info(model_id, files_metadata=True, timeout=CONTACT_S)
+    except Exception as error:
+        answered = isinstance(error, errors.HfHubHTTPError) and error.response is not None
+        if answered or isinstance(error, OSError):
+            raise
+        raise HubUnreachableError(
+            f"the hub at {hub.endpoint} cannot be reached: {_first_line(error)}",
+            hint="check the network and HF_ENDPOINT of that machine, or bring the files by hand:"
+            f"  skulkctl model import PATH --id {model_id}",
+        ) from error
+    return [_described(sibling) for sibling in info.siblings or ()]
 
 
 def choose_files(model_id: str, files: list[HubFile], gguf_file: str | None) -> list[HubFile]:
@@ -184,8 +202,12 @@ def told_error(error: Exception) -> Exception:
         )
     if isinstance(error, errors.HfHubHTTPError) and error.response is not None:
         return DownloadError(f"the hub answered {error.response.status_code}")
-    first = str(error).strip().splitlines()
-    return DownloadError(f"the hub cannot be used: {first[0] if first else type(error).__name__}")
+    return DownloadError(f"the hub cannot be used: {_first_line(error)}")
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
 
 
 def _passes(error: Exception) -> bool:

@@ -5,29 +5,26 @@ A failure names its cause, is tried again with growing pauses, and can be asked 
 """
 
 import asyncio
-import contextlib
-import json
 import logging
-import sys
-from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from skulkd.store.errors import DownloadError, StoreError
 from skulkd.store.model_ids import check_model_id, directory_name
 from skulkd.store.registry import Registry
+from skulkd.store.store_child import child_events
 from skulkd.wire.cards import ModelCard
 from skulkd.wire.ids import ModelId
 from skulkd.wire.storage import StoreDownload
 
 log = logging.getLogger(__name__)
 
-STOP_S = 2.0
-LINE_LIMIT = 1 << 20
 # What another attempt cannot change.
-FINAL = frozenset({"unknown_model", "bad_model_id", "no_space", "unsupported_model"})
+FINAL = frozenset(
+    {"unknown_model", "bad_model_id", "no_space", "unsupported_model", "hub_unreachable"}
+)
 
 Heard = Callable[[int, int], None]
 
@@ -169,54 +166,20 @@ class HubDesk:
         """One child process: the kind of its failure and what it said; no kind when it is done."""
         arguments = ["fetch", fetch.model_id, "--into", str(self.root)]
         arguments += ["--gguf-file", fetch.gguf_file] if fetch.gguf_file else []
-        environ = dict(self.environ) | ({"HF_TOKEN": self.token} if self.token else {})
-        environ["PYTHONPATH"] = ":".join(path for path in sys.path if path)
-        child = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "skulkd.store", *arguments,
-            stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL, env=environ, limit=LINE_LIMIT,
-        )  # fmt: skip
-        try:
-            return await self._follow(fetch, child)
-        finally:
-            await _end(child)
-
-    async def _follow(self, fetch: _Fetch, child: Process) -> tuple[str | None, str]:
         outcome: tuple[str | None, str] = ("crashed", "the fetching process ended without a word")
-        if child.stdout is None:
-            return outcome
-        async for line in child.stdout:
-            event = _read(line)
-            match event.get("event"):
-                case "progress":
-                    fetch.done = int(event.get("done_bytes") or 0)
-                    fetch.total = int(event.get("total_bytes") or 0)
-                    for heard in tuple(fetch.heard):
-                        heard(fetch.done, fetch.total)
-                case "done":
-                    outcome = (None, "")
-                case "error":
-                    outcome = (str(event.get("kind")), str(event.get("message")))
+        async with aclosing(child_events(arguments, self.environ, self.token)) as events:
+            async for event in events:
+                match event.get("event"):
+                    case "progress":
+                        fetch.done = int(event.get("done_bytes") or 0)
+                        fetch.total = int(event.get("total_bytes") or 0)
+                        for heard in tuple(fetch.heard):
+                            heard(fetch.done, fetch.total)
+                    case "done":
+                        outcome = (None, "")
+                    case "error":
+                        outcome = (str(event.get("kind")), str(event.get("message")))
         return outcome
-
-
-def _read(line: bytes) -> dict[str, Any]:
-    try:
-        event = json.loads(line)
-    except ValueError:
-        return {}
-    return event if isinstance(event, dict) else {}
-
-
-async def _end(child: Process) -> None:
-    if child.returncode is None:
-        with contextlib.suppress(ProcessLookupError):
-            child.terminate()
-        try:
-            await asyncio.wait_for(child.wait(), STOP_S)
-        except TimeoutError:
-            with contextlib.suppress(ProcessLookupError):
-                child.kill()
-            await child.wait()
 
 
 def _hear_error(task: asyncio.Task[Path]) -> None:

@@ -56,19 +56,22 @@ class Manifest:
         return json.dumps(document).encode()
 
 
-def parse_manifest(raw: bytes, model_id: str) -> Manifest:
-    """The manifest of this model. Raises BadManifestError for anything that must not be used."""
+def parse_manifest(raw: bytes, model_id: str, source: str = "the store") -> Manifest:
+    """The manifest of this model. Raises BadManifestError for anything that must not be used.
+
+    `source` is whom the error names.
+    """
     try:
         document = json.loads(raw)
     except (ValueError, RecursionError) as error:
-        raise BadManifestError(f"the store's manifest of {model_id} is not JSON") from error
+        raise BadManifestError(f"{source}'s manifest of {model_id} is not JSON") from error
     if not isinstance(document, dict) or document.get("model_id") != model_id:
-        raise BadManifestError(f"the store's manifest is not one of {model_id}")
+        raise BadManifestError(f"{source}'s manifest is not one of {model_id}")
     files = document.get("files")
     if not isinstance(files, list) or not 0 < len(files) <= MAX_FILES:
-        raise BadManifestError(f"the store's manifest of {model_id} has no usable list of files")
-    entries = tuple(_entry(item, model_id) for item in files)
-    _check_together(entries, model_id)
+        raise BadManifestError(f"{source}'s manifest of {model_id} has no usable list of files")
+    entries = tuple(_entry(item, model_id, source) for item in files)
+    _check_together(entries, model_id, source)
     return Manifest(model_id, entries, _card(document.get("card"), model_id))
 
 
@@ -89,7 +92,7 @@ def why_not_a_path(path: str) -> str | None:
     return None
 
 
-def _entry(item: Any, model_id: str) -> FileEntry:
+def _entry(item: Any, model_id: str, source: str) -> FileEntry:
     match item:
         case {"path": str(path), "size": int(size), "sha256": str(digest)}:
             wrong = why_not_a_path(path)
@@ -100,21 +103,21 @@ def _entry(item: Any, model_id: str) -> FileEntry:
             if wrong is None:
                 return FileEntry(path, size, digest)
             raise BadManifestError(
-                f'the store lists the file "{printable(path[:MAX_PATH_LENGTH])}" of {model_id},'
+                f'{source} lists the file "{printable(path[:MAX_PATH_LENGTH])}" of {model_id},'
                 f" which is refused: {wrong}"
             )
-    raise BadManifestError(f"the store's manifest of {model_id} has a damaged entry")
+    raise BadManifestError(f"{source}'s manifest of {model_id} has a damaged entry")
 
 
-def _check_together(entries: Sequence[FileEntry], model_id: str) -> None:
+def _check_together(entries: Sequence[FileEntry], model_id: str, source: str) -> None:
     # Some disks do not tell upper from lower case, so two such files would overwrite each other.
     seen = {entry.path.casefold() for entry in entries}
     if len(seen) != len(entries):
-        raise BadManifestError(f"the store lists a file of {model_id} twice")
+        raise BadManifestError(f"{source} lists a file of {model_id} twice")
     for entry in entries:
         parts = entry.path.casefold().split("/")
         if any("/".join(parts[:depth]) in seen for depth in range(1, len(parts))):
-            raise BadManifestError(f"the store lists a file of {model_id} as a directory, too")
+            raise BadManifestError(f"{source} lists a file of {model_id} as a directory, too")
 
 
 def _card(found: object, model_id: str) -> ModelCard | None:

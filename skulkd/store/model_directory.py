@@ -45,7 +45,7 @@ def inspect_directory(path: Path) -> ModelDirectory:
             raise BrokenModelError("it has no tokenizer (tokenizer.json)")
         weight_map = _weight_map(path, names)
         weight_bytes = sum((path / name).stat().st_size for name in set(weight_map.values()))
-        template = _chat_template(path, names)
+        template = chat_template(path, names)
     except OSError as error:
         raise FileAccessError.of(error, path) from error
     return ModelDirectory(path, config, weight_map, weight_bytes, INDEX_FILE in names, template)
@@ -54,7 +54,7 @@ def inspect_directory(path: Path) -> ModelDirectory:
 def _read_config(path: Path, names: set[str]) -> dict[str, Any]:
     if CONFIG_FILE not in names:
         raise BrokenModelError(f"it has no {CONFIG_FILE}")
-    config = _read_json(path / CONFIG_FILE)
+    config = read_json_object(path / CONFIG_FILE)
     if not isinstance(config.get("model_type"), str):
         raise BrokenModelError(f"{CONFIG_FILE} does not say model_type")
     return config
@@ -63,7 +63,7 @@ def _read_config(path: Path, names: set[str]) -> dict[str, Any]:
 def _weight_map(path: Path, names: set[str]) -> dict[str, str]:
     """Every tensor and its file, compared with the index when there is one."""
     if INDEX_FILE in names:
-        indexed = _indexed(_read_json(path / INDEX_FILE))
+        indexed = _indexed(read_json_object(path / INDEX_FILE))
         files = sorted(set(indexed.values()))
         missing = [name for name in files if name not in names]
         if missing:
@@ -91,16 +91,18 @@ def _indexed(index: Mapping[str, Any]) -> dict[str, str]:
     return weight_map
 
 
-def _chat_template(path: Path, names: set[str]) -> str | None:
+def chat_template(path: Path, names: set[str]) -> str | None:
+    """The template among these files. Raises BrokenModelError or OSError."""
     if "chat_template.jinja" in names:
         return (path / "chat_template.jinja").read_text(encoding="utf-8", errors="replace")
     if "tokenizer_config.json" not in names:
         return None
-    template = _read_json(path / "tokenizer_config.json").get("chat_template")
+    template = read_json_object(path / "tokenizer_config.json").get("chat_template")
     return template if isinstance(template, str) else None
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json_object(path: Path) -> dict[str, Any]:
+    """The object in a JSON file of bounded size. Raises BrokenModelError or OSError."""
     if path.stat().st_size > MAX_JSON_BYTES:
         raise BrokenModelError(f"{path.name} is too large")
     try:

@@ -13,6 +13,7 @@ from typing import Any
 
 from skulkd.store.access import store_token
 from skulkd.store.announcer import Announcer
+from skulkd.store.card_lookup import CardLookup, HubCards
 from skulkd.store.caretaker import Caretaker
 from skulkd.store.errors import StoreError
 from skulkd.store.host import StoreHost
@@ -23,6 +24,8 @@ from skulkd.store.setup import StoreSetup
 from skulkd.store.staging import Staging
 from skulkd.store.store_calls import StoreCalls
 from skulkd.store.store_link import StoreAddress
+from skulkd.store.upload_files import UploadFiles
+from skulkd.store.uploads import LocalUploads, RemoteUploads, Uploads
 from skulkd.store.uses import name_of
 from skulkd.store.whereabouts import bind_host, store_host_address
 from skulkd.wire.cards import ModelCard
@@ -30,6 +33,7 @@ from skulkd.wire.config import ModelStoreSection
 from skulkd.wire.downloads import DownloadProgress
 from skulkd.wire.ids import NodeId
 from skulkd.wire.state import State
+from skulkd.wire.uploads import UploadTarget
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +71,8 @@ class StoreRoom:
     caretaker: Caretaker
     announcer: Announcer
     hub: HubDesk
+    lookup: CardLookup
+    uploads: Uploads
     calls: StoreCalls | None = None
     host: StoreHost | None = None
 
@@ -160,6 +166,9 @@ def build_store(setup: StoreSetup, library: ModelLibrary, around: Surroundings) 
     )
     caretaker.on_removed = announcer.forget
     hub.arrived = announcer.look_now
+    hub_cards = HubCards(around.environ, around.hf_token, setup.offline)
+    lookup = CardLookup(setup, hub_cards, calls)
+    uploads = _uploads(setup, registry, calls, caretaker, announcer)
     host = None
     if registry is not None:
         host = StoreHost(
@@ -169,8 +178,31 @@ def build_store(setup: StoreSetup, library: ModelLibrary, around: Surroundings) 
             held=_held(caretaker),
             tls=around.server_tls,
             deleted=announcer.look,
+            describe=lookup.answer,
+            uploads=uploads,
         )
-    return StoreRoom(setup, staging, caretaker, announcer, hub, calls, host)
+    return StoreRoom(setup, staging, caretaker, announcer, hub, lookup, uploads, calls, host)
+
+
+def _uploads(
+    setup: StoreSetup,
+    registry: Registry | None,
+    calls: StoreCalls | None,
+    caretaker: Caretaker,
+    announcer: Announcer,
+) -> Uploads:
+    """Into the store where there is one, else into the models directory of this node."""
+
+    async def arrived(model_id: str) -> None:
+        if registry is not None:
+            await asyncio.to_thread(registry.add, model_id)
+        await announcer.look_at_store()
+
+    if calls is not None and registry is None:
+        return RemoteUploads(calls.address, arrived)
+    root = setup.models if setup.store_root is None else setup.store_root
+    target: UploadTarget = "models" if setup.store_root is None else "store"
+    return LocalUploads(UploadFiles(root), target, arrived, _held(caretaker))
 
 
 def _held(caretaker: Caretaker) -> Callable[[str], str | None]:

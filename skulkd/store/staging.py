@@ -15,6 +15,7 @@ from typing import Any
 from skulkd.store.errors import (
     DownloadError,
     StoreError,
+    StoreFetchError,
     StoreUnreachableError,
     UnknownModelError,
 )
@@ -236,7 +237,7 @@ class Staging:
         """Have the store host fetch a model from the hub, and wait for it."""
         calls, store = self.calls, self.setup.store
         if calls is None or store is None or not store.download.allow_hf_fallback:
-            raise UnknownModelError(
+            raise StoreFetchError(
                 f"{card.model_id} is not in the store, and its host may not fetch it"
                 " (model_store.download.allow_hf_fallback)",
                 hint=f"on the store host:  skulkctl model import PATH --id {card.model_id}",
@@ -251,7 +252,7 @@ class Staging:
             await asyncio.sleep(HOST_POLL_S)
             state = await calls.download_status(card.model_id)
         if state.status != "complete":
-            raise DownloadError(
+            raise StoreFetchError(
                 f"the store host cannot fetch {card.model_id}: {state.error or state.status}",
                 hint=f"try again:  skulkctl model pull {card.model_id}",
             )

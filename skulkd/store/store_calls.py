@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -60,6 +61,12 @@ class StoreCalls:
         """Every model that can be loaded. Empty for a store that does not tell."""
         document = await self._ask("/catalogue")
         return _read(lambda: _CATALOGUE.validate_python(document), "/catalogue")
+
+    async def card(self, model_id: str) -> ModelCard:
+        """A card made by the store host from a config.json it has or can get."""
+        path = f"/cards/{quote(model_id, safe='')}"
+        document = await self._ask(path)
+        return _read(lambda: ModelCard.model_validate(document), path)
 
     async def request_download(self, model_id: str) -> StoreDownloadAnswer:
         path = model_path(model_id, "download")

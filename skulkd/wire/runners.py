@@ -8,6 +8,9 @@ from skulkd.wire.base import TaggedModel, VariantUnion
 # model may well be served elsewhere. See `obstacle`.
 MEMORY_GUARD: Final = "memory-guard"
 STAGING_FAILED: Final = "staging-failed"
+# The shared store cannot provide the files: no other node would get them either, so the
+# instance is not moved.
+STORE_FAILED: Final = "store-failed"
 
 
 class RunnerIdle(TaggedModel):

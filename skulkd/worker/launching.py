@@ -14,7 +14,6 @@ from skulkd.runner.protocol import Configure, JacclLinks, RankLinks
 from skulkd.wire.ids import NodeId, RunnerId
 from skulkd.wire.instances import Instance, MlxJacclInstance
 from skulkd.wire.machine import MemoryUsage
-from skulkd.wire.runners import STAGING_FAILED
 from skulkd.worker.blas import BlasChoice, choose_blas
 from skulkd.worker.environment import runner_environ
 from skulkd.worker.group_keys import RankSecurity
@@ -103,7 +102,7 @@ class Launcher:
         try:
             model_path = await self._files.ensure_files(shard)
         except FilesUnavailable as error:
-            raise CannotLaunch(f"{STAGING_FAILED}: {error}", later=error.later) from error
+            raise CannotLaunch(f"{error.code}: {error}", later=error.later) from error
         await self._check_memory(instance, runner_id)
         await asyncio.to_thread(self._look_around)
         options = self._options.runner

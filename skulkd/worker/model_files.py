@@ -8,16 +8,19 @@ from pathlib import Path
 from typing import Protocol
 
 from skulkd.wire.ids import ModelId
+from skulkd.wire.runners import STAGING_FAILED
 from skulkd.wire.shards import ShardMetadata
 
 
 class FilesUnavailable(Exception):
     """The files are not here and will not come. `str()` says why."""
 
-    def __init__(self, why: str, *, later: bool = False) -> None:
+    def __init__(self, why: str, *, later: bool = False, code: str = STAGING_FAILED) -> None:
         super().__init__(why)
         self.later = later
         """Whether it may be different in a moment."""
+        self.code = code
+        """`STAGING_FAILED` when another node may get the files, `STORE_FAILED` when none can."""
 
 
 class ModelFiles(Protocol):

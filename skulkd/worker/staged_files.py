@@ -7,9 +7,11 @@ from skulkd.store.errors import (
     DownloadError,
     FileAccessError,
     StoreError,
+    StoreFetchError,
     StoreUnreachableError,
 )
 from skulkd.store.staging import Staging
+from skulkd.wire.runners import STORE_FAILED
 from skulkd.wire.shards import ShardMetadata
 from skulkd.worker.model_files import FilesUnavailable
 
@@ -26,5 +28,8 @@ class StagedFiles:
         """Raises FilesUnavailable."""
         try:
             return await self._staging.ensure(shard)
+        except StoreFetchError as error:
+            # Tried again it would only repeat the store's answer; an operator restarts it.
+            raise FilesUnavailable(error.message, code=STORE_FAILED) from error
         except StoreError as error:
             raise FilesUnavailable(error.message, later=isinstance(error, _MAY_PASS)) from error

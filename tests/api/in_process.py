@@ -52,6 +52,7 @@ from skulkd.wire.events import NodeDownloadProgress
 from skulkd.wire.ids import NodeId
 from skulkd.worker.worker import Around
 from skulkd.worker.worker import Worker as RealWorker
+from tests.daemon_process import NO_HUB
 
 SECRET = "a-secret-of-the-tests"
 
@@ -60,7 +61,7 @@ def some_services(
     home: Path, flags: dict[str, object] | None = None, peers: Peers | None = None
 ) -> Services:
     """A node that has read nothing and knows only itself."""
-    environ = {"SKULK_HOME": str(home), "HOME": str(home)}
+    environ = {"SKULK_HOME": str(home), "HOME": str(home), "HF_ENDPOINT": NO_HUB}
     sources = Sources(find_paths(environ), environ, flags or {}, None, "testhost", home)
     settings = RunningSettings(sources.load(), sources)
     api = settings.started.config.api

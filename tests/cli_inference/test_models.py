@@ -126,12 +126,17 @@ def test_pulling_tiny_makes_a_model_on_this_machine(cli: Cli, home: Path) -> Non
     assert cli("model", "import", str(directory), "--id", "me/copy", "--replace", "-q").code == 0
 
 
-def test_a_remote_daemon_does_not_see_the_files(cli: Cli, home: Path) -> None:
-    result = cli("--endpoint", "http://192.0.2.1:52415", "model", "pull", "tiny")
-    assert result.code == 0
-    assert result.err.startswith(
-        "warning: the files go to this machine; http://192.0.2.1:52415 does not see them\n"
-    )
+def test_a_cluster_that_does_not_answer_gets_no_model_unless_it_is_kept_here(
+    cli: Cli, home: Path
+) -> None:
+    remote = ("--endpoint", "http://127.0.0.1:9")
+    result = cli(*remote, "model", "pull", "tiny")
+    assert (result.code, result.out) == (5, "")
+    assert "hint: keep it on this machine:  add --here" in result.err
+    assert not (home / "models").exists()
+    kept = cli(*remote, "model", "pull", "tiny", "--here")
+    assert kept.code == 0
+    assert (home / "models" / "skulk--tiny-llama").is_dir()
 
 
 def test_what_cannot_be_imported_is_refused_with_the_reason(cli: Cli, home: Path) -> None:
@@ -185,7 +190,7 @@ def test_ctrl_c_ends_the_child_too(home: Path, monkeypatch: pytest.MonkeyPatch) 
     child.send_signal(signal.SIGINT)
     out, said = child.communicate(timeout=600)
     assert (child.returncode, out) == (130, b"")
-    assert said == b"warning: interrupted; nothing of it was kept\n"
+    assert said == b"warning: interrupted; no model was registered\n"
     with pytest.raises(ProcessLookupError):
         os.kill(int(mark.read_text()), 0)
 

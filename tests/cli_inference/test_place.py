@@ -85,8 +85,48 @@ def test_placing_a_model_again_is_noted(cli: Cli, node: ModelNode) -> None:
     result = cli("place", MODEL)
     assert result.out == f"placing {MODEL} (new-one) on kite1\n"
     assert result.err.startswith(
-        f"note: {MODEL} was placed already (7f3c2a10); this is another one\n"
+        f"note: {MODEL} is placed already (7f3c2a10); placing another instance"
+        " (--ensure keeps the one that is there)\n"
     )
+
+
+def test_ensure_keeps_what_is_placed_and_waits_for_it(cli: Cli, node: ModelNode) -> None:
+    node.on("GET", "/state", the_states(a_state(LOADING, None), a_state(LOADING, None), a_state()))
+    result = cli("place", MODEL, "--ensure", "--wait", "-q")
+    assert (result.code, result.err) == (0, "")
+    node.on("GET", "/state", a_state())
+    kept = cli("place", MODEL, "--ensure")
+    assert (kept.code, kept.err) == (0, "")
+    assert kept.out == f"already placed {MODEL} (7f3c2a10) on kite1, kite2\n"
+    assert cli("place", MODEL, "--ensure", "--dry-run").out.startswith("would keep")
+    assert not [seen for seen in node.seen if seen.method == "POST"]
+
+
+def test_ensure_places_what_is_missing_and_tells_the_master_so(cli: Cli, node: ModelNode) -> None:
+    accepting(node, a_state(), instance_id=INSTANCE)
+    result = cli("place", MODEL, "--ensure", "-q")
+    assert (result.code, result.out) == (0, f"{INSTANCE}\n")
+    assert node.asked("POST", "/place_instance?ensure=true")
+
+
+def test_ensure_does_not_call_a_failed_instance_placed(cli: Cli, node: ModelNode) -> None:
+    node.on("GET", "/state", a_state(FAILED, LOADING))
+    result = cli("place", MODEL, "--ensure")
+    assert result.code == 1
+    assert "cannot answer" in result.err
+    assert not [seen for seen in node.seen if seen.method == "POST"]
+
+
+def test_ensure_keeps_what_waits_for_a_node(cli: Cli, node: ModelNode) -> None:
+    node.on("GET", "/state", an_empty_state())
+    row = {"instanceId": INSTANCE, "modelId": MODEL, "ranks": 1, "sharding": "Pipeline"}
+    node.on("GET", "/v1/placements", {"placements": [], "waiting": [row]})
+    result = cli("place", MODEL, "--ensure")
+    assert (result.code, result.out) == (0, f"already placed {MODEL} (7f3c2a10)\n")
+
+
+def test_ensure_and_plan_exclude_each_other(cli: Cli, node: ModelNode) -> None:
+    assert cli("place", MODEL, "--ensure", "--plan", "plan-1").code == 2
 
 
 def test_a_short_name_means_the_model_whose_files_are_here(cli: Cli, node: ModelNode) -> None:
@@ -230,20 +270,20 @@ def test_a_cluster_that_is_still_starting_refuses_for_now(cli: Cli, node: ModelN
 
 
 @pytest.mark.parametrize(
-    "answer",
+    ("answer", "why"),
     [
-        Reply(404, error_body('unknown model "skulk/tinyllama"', 404)),
-        Reply(500, "Internal Server Error", text=True),
+        (Reply(404, error_body("the hub has no such model", 404)), "  the hub has no such model\n"),
+        (Reply(500, "Internal Server Error", text=True), ""),
     ],
 )
 def test_an_unknown_model_is_not_found_and_the_nearest_is_named(
-    cli: Cli, node: ModelNode, answer: Reply
+    cli: Cli, node: ModelNode, answer: Reply, why: str
 ) -> None:
     node.on("POST", "/place_instance", answer)
     assert cli("place", "skulk/tinyllama") == (
         3,
         "",
-        "error: no model named skulk/tinyllama\n"
+        f"error: no model named skulk/tinyllama\n{why}"
         f"hint: did you mean {TINY}?\n"
         "hint: skulkctl models\n"
         "hint: bring one:  skulkctl model import PATH --id ORG/NAME\n",
@@ -306,6 +346,7 @@ def test_a_dry_run_shows_the_plan_and_places_nothing(cli: Cli, node: ModelNode) 
     assert not node.bodies("/place_instance")
     assert node.seen[-1].path == (
         f"/instance/previews?model_id={MODEL.replace('/', '%2F')}&excluded_node_ids={KITE3}"
+        "&need_files=true"
     )
 
 

@@ -172,6 +172,28 @@ async def test_previews_of_an_unknown_model_are_the_400_of_the_contract(client: 
     assert answer["error"]["message"].startswith("Failed to load model card: ")
 
 
+async def test_the_runbooks_preview_works_without_files_and_network(client: Client) -> None:
+    path = "/instance/previews?model_id=mlx-community/Qwen3.5-9B-4bit"
+    status, answer = await client.ask("GET", path)
+    assert status == 200
+    assert [row for row in answer["previews"] if row["instance"] is not None]
+    _, strict = await client.ask("GET", f"{path}&need_files=true&only_node_ids={OWN}")
+    assert "has no files" in strict["previews"][0]["error"]
+
+
+async def test_ensure_places_once_however_often_it_is_asked(node: Services, client: Client) -> None:
+    path = "/place_instance?ensure=true"
+    answers = await asyncio.gather(
+        *(client.ask("POST", path, {"model_id": MODEL}) for _ in range(5))
+    )
+    assert {status for status, _ in answers} == {200}
+    assert len({answer["instance_id"] for _, answer in answers}) == 1
+    assert len(node.replica.state.instances) == 1
+    _, other = await client.ask("POST", "/place_instance", {"model_id": MODEL})
+    assert len(node.replica.state.instances) == 2
+    assert other["instance_id"] != answers[0][1]["instance_id"]
+
+
 async def test_a_preview_can_be_posted_as_it_is(node: Services, client: Client) -> None:
     _, answer = await client.ask("GET", f"/instance/previews?model_id={MODEL}")
     wanted = answer["previews"][1]["instance"]

@@ -55,7 +55,7 @@ async def test_preview_lists_ways_needs_and_reasons(
     nothing = await run("preview", "t/big")
     assert nothing.code == 0
     assert "kite3-name needs ~" in nothing.out
-    assert "30 more nodes with 12.0 GiB usable would be enough" in nothing.err
+    assert "29 more nodes with 12.0 GiB usable would be enough" in nothing.err
 
 
 async def test_wide_instances_show_ranks_nodes_layers_and_context(client: Client, run: Run) -> None:

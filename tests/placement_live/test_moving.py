@@ -16,10 +16,11 @@ from skulkd.store.tiny import TINY_MODEL_ID
 from tests.cluster_live.chatting import question
 from tests.cluster_live.cluster import LiveCluster, free_port, make_cluster, nodes_of
 from tests.cluster_live.live_node import LiveNode
-from tests.daemon_process import wait_until
+from tests.daemon_process import NO_HUB, wait_until
 from tests.placement_live.conftest import Skulkctl, add_large_model
 
 LARGE = "local/large"
+NOT_IN_STORE = "mlx-community/gemma-3-1b-it-4bit"
 DEADLINE_S = 300.0
 # One node cannot hold the large model (1.3 GiB) when it comes to loading, half of it fits.
 GUARD_MB = "900"
@@ -147,3 +148,21 @@ def test_where_nothing_else_is_allowed_it_stays_and_says_so_at_once(
         assert told(kite1, "InstanceMoved", instance_id) == []
     finally:
         unblock_staging(kite2)
+
+
+@pytest.mark.parametrize("where", [["--exclude", "kite1"], ["--only", "kite1"]])
+def test_a_store_that_cannot_reach_the_hub_is_named_at_once_and_nothing_is_moved(
+    trio: LiveCluster, skulkctl: Skulkctl, where: list[str]
+) -> None:
+    """With kite1, the store's own host fails; without it, a node that asks the host."""
+    kite1 = trio.nodes[0]
+    done = skulkctl(kite1, "place", NOT_IN_STORE, *where, "--wait")
+    assert done.code == 1, done
+    assert "store-failed: the store host cannot fetch" in done.err
+    assert f"the hub at {NO_HUB} cannot be reached" in done.err
+    [instance_id] = kite1.state()["instances"]
+    assert told(kite1, "InstanceMoved", instance_id) == []
+    assert told(kite1, "InstanceMoveRefused", instance_id) == []
+    waited = skulkctl(kite1, "wait", instance_id)
+    assert waited.code == 1, waited
+    assert f"the hub at {NO_HUB} cannot be reached" in waited.err

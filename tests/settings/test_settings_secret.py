@@ -35,7 +35,10 @@ def test_first_use_creates_a_private_secret_that_stays(tmp_path: Path) -> None:
     assert len(first.value) >= 43
     assert (_mode(paths.secret_file), _mode(paths.config)) == (0o600, 0o700)
     assert (first.origin.text, first.warnings) == (str(paths.secret_file), ())
-    assert cluster_secret(paths, loaded) == first == read_cluster_secret(paths, loaded)
+    assert first.created
+    later = cluster_secret(paths, loaded)
+    assert (later.value, later.created) == (first.value, False)
+    assert later == read_cluster_secret(paths, loaded)
     assert cluster_secret(*_at(tmp_path / "other")).value != first.value
     assert first.value not in repr(first)
 

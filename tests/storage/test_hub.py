@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from skulkd.store.errors import DownloadError, UnknownModelError
+from skulkd.store.errors import DownloadError, HubUnreachableError, UnknownModelError
 from skulkd.store.hub import HubFile, choose_files, fetch_model
 from skulkd.store.hub_desk import HubDesk, Retry
 from skulkd.store.progress import Progress, no_report
@@ -103,9 +103,11 @@ def test_an_unknown_model_is_said_at_once(hub: Hub, tmp_path: Path) -> None:
 
 
 def test_nobody_there_is_said_with_the_cause(tmp_path: Path) -> None:
-    with pytest.raises(DownloadError, match="the hub"):
+    paused: list[float] = []
+    with pytest.raises(HubUnreachableError, match=r"the hub at .* cannot be reached"):
         fetch_model(MODEL, tmp_path, {"HF_ENDPOINT": "http://127.0.0.1:9"}, no_report,
-                    pause=no_pause)  # fmt: skip
+                    pause=paused.append)  # fmt: skip
+    assert paused == []
 
 
 def test_offline_nothing_is_asked(hub: Hub, tmp_path: Path) -> None:

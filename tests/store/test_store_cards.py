@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from pathlib import Path
 from typing import Any, TypeVar
@@ -35,6 +36,7 @@ from skulkd.wire.cards import (
 
 Model = TypeVar("Model")
 
+DATA = Path(__file__).parents[1] / "data"
 MINIMAL = """\
 model_id = "org/name"
 n_layers = 16
@@ -160,7 +162,7 @@ def test_deep_nesting_is_a_problem_and_no_crash() -> None:
 def test_the_shipped_cards_are_sound(paths: Paths) -> None:
     catalogue = load_cards(paths)
     assert catalogue.warnings == ()
-    assert len(catalogue.cards) >= 25
+    assert len(catalogue.cards) >= 135
     families = {card.family for card in catalogue.cards}
     assert families >= {
         "llama", "qwen", "gemma", "mistral", "phi", "deepseek", "gpt-oss", "glm", "smollm",
@@ -170,37 +172,32 @@ def test_the_shipped_cards_are_sound(paths: Paths) -> None:
         assert card.family
         assert "/" in card.model_id
         assert card.capabilities
-        assert card.storage_size.in_bytes > 10**8
+        assert card.storage_size.in_bytes >= 8 * 10**7
 
 
-@pytest.mark.parametrize(
-    ("model_id", "layers", "hidden", "size", "kv_heads", "tensor"),
-    [
-        ("mlx-community/Llama-3.2-1B-Instruct-4bit", 16, 2048, 729808896, 8, True),
-        ("mlx-community/Qwen3-0.6B-4bit", 28, 1024, 342884352, 8, False),
-        ("mlx-community/gpt-oss-20b-MXFP4-Q8", 24, 2880, 12025908224, 8, True),
-        ("mlx-community/DeepSeek-V3.2-4bit", 61, 7168, 378086226621, 128, True),
-        ("mlx-community/GLM-4.7-Flash-4bit", 47, 2048, 19327352832, 20, True),
-    ],
-)
-def test_shipped_cards_say_what_the_reference_says(
-    paths: Paths, model_id: str, layers: int, hidden: int, size: int, kv_heads: int, tensor: bool
-) -> None:
-    card = load_cards(paths).require(model_id)
-    facts = (card.n_layers, card.hidden_size, card.storage_size.in_bytes)
-    assert facts == (layers, hidden, size)
-    assert (card.num_key_value_heads, card.supports_tensor) == (kv_heads, tensor)
+def test_every_model_of_the_reference_has_a_card_with_its_facts(paths: Paths) -> None:
+    catalogue = load_cards(paths)
+    facts = json.loads((DATA / "reference_models.json").read_text())
+    assert len(facts) == 100
+    for model_id, layers, hidden, kv_heads, size, tensor in facts:
+        card = catalogue.require(model_id)
+        found = (card.n_layers, card.hidden_size, card.num_key_value_heads)
+        assert found == (layers, hidden, kv_heads), model_id
+        assert (card.storage_size.in_bytes, card.supports_tensor) == (size, tensor), model_id
 
 
 def test_sizes_agree_with_the_bits_of_the_label(paths: Paths) -> None:
-    """An 8-bit variant is 8.5 / 4.5 times its 4-bit one, with scales for every 64 weights."""
+    """An 8-bit variant has 8.5 / 4.5 times the bytes of its 4-bit one, less what is not quantised.
+
+    Every weight is quantised with one scale and bias for 64; some models keep parts in 16 bits.
+    """
     catalogue = load_cards(paths)
     pairs = 0
     for card in catalogue.cards:
         for smaller in catalogue.smaller_variants(card):
             if (card.quantization, smaller.quantization) == ("8bit", "4bit"):
                 ratio = card.storage_size.in_bytes / smaller.storage_size.in_bytes
-                assert ratio == pytest.approx(8.5 / 4.5, rel=0.08), card.model_id
+                assert 1.5 < ratio < 1.1 * 8.5 / 4.5, card.model_id
                 pairs += 1
     assert pairs >= 10
 
