@@ -9,6 +9,7 @@ from skulkd.store.errors import (
     StoreError,
     StoreUnreachableError,
 )
+from skulkd.store.progress import FilesProgress
 from skulkd.store.staging import Staging
 from skulkd.wire.shards import ShardMetadata
 from skulkd.worker.model_files import FilesUnavailable
@@ -28,3 +29,6 @@ class StagedFiles:
             return await self._staging.ensure(shard)
         except StoreError as error:
             raise FilesUnavailable(error.message, later=isinstance(error, _MAY_PASS)) from error
+
+    def progress(self, shard: ShardMetadata) -> FilesProgress | None:
+        return self._staging.progress(shard.model_card)

@@ -350,7 +350,11 @@ class Worker:
         return seat.prepared.in_group(slot.instance, seat.port.address, seat.membership.ports)
 
     async def _prepare(self, slot: Slot) -> Prepared:
-        return await self._launcher.prepare(slot.instance, slot.runner_id)
+        waiting = slot.record.waiting
+        try:
+            return await self._launcher.prepare(slot.instance, slot.runner_id, waiting)
+        finally:
+            waiting.end()
 
     def _ask(self, action: Step) -> None:
         slot = self._slots[action.runner_id]
