@@ -82,13 +82,14 @@ def gather_facts(call: Invocation, expected_nodes: int | None, min_free_bytes: i
 
 def _timeline(client: Client) -> Document | None:
     """None when the server has none, or does not get it together."""
+    from skulkctl.stock_timeline import complete_timeline
     from skulkctl.tui.feed import PATH
 
     try:
         answer = client.get_optional(PATH)
     except CliError:
         return None
-    return mapping(answer) or None
+    return complete_timeline(client, mapping(answer)) if answer else None
 
 
 def _storage(client: Client, now: datetime) -> Sequence[Document] | None:

@@ -10,6 +10,7 @@ from skulkctl.tui.lanes import marks_of
 from skulkctl.tui.lines import BLANK, Line, clip, line, spread, to_ascii
 from skulkctl.tui.shots import WIDE, Shot, View
 from skulkctl.units import age_text, size_text
+from skulkctl.verdict import PROBLEMS
 from skulkctl.verdict.ranks import Group, Rank
 from skulkctl.views.read import Document, integer, mapping, number, text
 
@@ -43,6 +44,8 @@ def top_items(shot: Shot, nodes: Sequence[Document], state: Document) -> dict[st
             "node": rank.node,
             "status": rank.status.removeprefix("Runner"),
             "phase": rank.phase,
+            "waiting": None if rank.waiting is None else rank.waiting.document(),
+            "doing": rank.phase if rank.waiting is None else rank.waiting.short,
             "secondsInPhase": rank.in_phase_s,
             "tokensPerSecond": tokens_per_second(rank, shot.skews, shot.now_s),
             "verdict": str(shot.finding(group).state),
@@ -135,8 +138,8 @@ def _runner_line(one: Document, columns: int) -> Line:
     model = clip(text(one, "modelId") or "?", 29)
     speed = number(one, "tokensPerSecond")
     told = f" {pad(model, 30)}{one.get('rank')!s:<5}{pad(clip(str(one.get('node')), 11), 12)}"
-    told += f"{clip(str(one.get('status')), 10):<11}{clip(str(one.get('phase')), 17):<18}"
+    told += f"{clip(str(one.get('status')), 10):<11}{clip(str(one.get('doing')), 17):<18}"
     told += f"{age_text(number(one, 'secondsInPhase') or 0):>7}"
     told += f"{'-' if speed is None else f'{speed:.1f}':>8}"
-    bad = text(one, "verdict") not in ("OK", "WAITING")
+    bad = text(one, "verdict") in PROBLEMS
     return line((told, "problem" if bad else None)).cut(columns)
