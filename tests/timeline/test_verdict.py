@@ -375,6 +375,14 @@ def test_a_rank_that_failed_is_told_before_one_that_waits_for_files() -> None:
     assert worst.state is State.RANK_MISSING
 
 
+def test_a_rank_that_failed_and_gets_its_files_again_waits() -> None:
+    again = unstarted(0, "files", 4, detail="the store does not answer")
+    again["runner"]["statusKind"] = "RunnerFailed"
+    worst = judge(timeline(again), names=NODES).worst
+    assert (worst.state, worst.rule) == (State.WAITING, "FILES")
+    assert worst.says == ("Rank 0 on kite1 waits for model files: the store does not answer.",)
+
+
 @pytest.mark.parametrize("status", ["RunnerReady", "RunnerRunning", "RunnerShuttingDown"])
 @pytest.mark.parametrize(
     ("pending_s", "state"), [(2.0, State.OK), (6.0, State.WAITING), (31.0, State.HANG)]
