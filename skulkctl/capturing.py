@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from skulkctl.bundles import TIMELINE, write_bundle
 from skulkctl.client import Client, path_segment
 from skulkctl.errors import CliError, UsageMistake
+from skulkctl.stock_timeline import complete_timeline
 from skulkctl.tui.feed import PATHS as TIMELINE_PATHS
 from skulkctl.units import time_text
 from skulkctl.verdict import judge
@@ -49,10 +50,10 @@ def capture_ranks(
     Raises CliError when no rank could be captured; a rank that could not is in the manifest.
     """
     client = Client(target, sample_s + MARGIN_S)
-    timeline = client.get_first(*TIMELINE_PATHS)
+    timeline = complete_timeline(client, mapping(client.get_first(*TIMELINE_PATHS)))
     names = {rank.node_id: rank.node for rank in group.ranks}
     members: dict[str, bytes] = {TIMELINE: pretty_json({"timeline": timeline, "names": names})}
-    verdict = judge(mapping(timeline), names=names).document()
+    verdict = judge(timeline, names=names).document()
     members["verdict.json"] = pretty_json(verdict)
     failed: dict[str, str] = {}
     for rank in ranks:

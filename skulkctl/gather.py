@@ -90,13 +90,14 @@ def gather_facts(call: Invocation, expected_nodes: int | None, min_free_bytes: i
 
 def _timeline(client: Client) -> Document | None:
     """None when the server has none, or does not get it together."""
+    from skulkctl.stock_timeline import complete_timeline
     from skulkctl.tui.feed import PATHS
 
     try:
         answer = client.get_first(*PATHS)
     except CliError:
         return None
-    return mapping(answer) or None
+    return complete_timeline(client, mapping(answer)) if answer else None
 
 
 def _storage(client: Client, snapshot: Snapshot) -> tuple[Sequence[Document] | None, bool]:

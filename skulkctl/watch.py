@@ -20,7 +20,7 @@ from skulkctl.units import age_text
 from skulkctl.views.instances import failures, instance_items, runner_text, short_instance
 from skulkctl.views.moves import move_line, with_moves
 from skulkctl.views.placement import place_again
-from skulkctl.views.read import Document, dig, integer, sequence, text
+from skulkctl.views.read import Document, dig, integer, mapping, sequence, text
 
 if TYPE_CHECKING:
     from skulkctl.fetch import Snapshot
@@ -242,12 +242,28 @@ def _progress(goal: Goal, item: Document | None) -> tuple[str, str, float | None
 
 
 def _fraction(runners: list[Document]) -> float | None:
-    """Layers loaded of all, when every rank is loading."""
-    loaded = [integer(runner, "layersLoaded") for runner in runners]
-    totals = [integer(runner, "layersToLoad") for runner in runners]
-    if not runners or None in loaded or not all(totals):
+    """Bytes copied while files are on their way, layers loaded while every rank loads."""
+    moving = [
+        mapping(runner, "staging")
+        for runner in runners
+        if text(runner, "staging", "status") == "ongoing"
+    ]
+    if moving:
+        return _share(
+            [integer(staging, "doneBytes") for staging in moving],
+            [integer(staging, "totalBytes") for staging in moving],
+        )
+    return _share(
+        [integer(runner, "layersLoaded") for runner in runners],
+        [integer(runner, "layersToLoad") for runner in runners],
+    )
+
+
+def _share(done: list[int | None], totals: list[int | None]) -> float | None:
+    """What is done of all; None when a part of it is not known."""
+    if not done or None in done or not all(totals):
         return None
-    return sum(count or 0 for count in loaded) / sum(total or 0 for total in totals)
+    return sum(count or 0 for count in done) / sum(total or 0 for total in totals)
 
 
 def _too_late(goal: Goal, item: Document | None, limit_s: float) -> DeadlinePassed:

@@ -69,8 +69,9 @@ def timeline(
     """Show where every rank of every placement is, who is stuck, since when, and what to do.
 
     The verdict is OK, WAITING, HANG, RECOVERED, RANK MISSING, NODE GONE or STALE. It is never
-    HANG while any rank moves. With --check, and with -o json, nothing is drawn; --check exits 7
-    unless the verdict is OK or WAITING. Without a terminal it is --once.
+    HANG while any rank moves, nor while ranks wait for files or memory: that is WAITING, with the
+    progress. With --check, and with -o json, nothing is drawn; --check exits 7 unless the verdict
+    is OK, WAITING or RECOVERED. Without a terminal it is --once.
     """
     given = call.options
     span_s = _duration("--span", given.get("span") or "60s")

@@ -170,16 +170,22 @@ def show(call: Invocation, task: TaskArgument = None, command: CommandOption = N
     examples="  skulkctl trace stats 4be0\n  skulkctl trace stats --command chatcmpl-91aa\n",
 )  # fmt: skip
 def stats(call: Invocation, task: TaskArgument = None, command: CommandOption = None) -> int:
-    """Print how long each kind of work took, on all ranks together and on each."""
+    """Print how long each kind of work took, on all ranks together and on each.
+
+    Spans lie inside each other: TOTAL is the time in a kind of span with everything nested in it,
+    SELF is without. The SELF times of one rank add up to the time that it was traced.
+    """
     from skulkctl.views.read import mapping, number
+    from skulkctl.views.trace_times import stats_document
     from skulkctl.views.traces import STATS, microseconds, stats_items
 
-    answer = mapping(call.client.get(f"{_path(call, task, command)}/stats"))
+    answer = stats_document(mapping(call.client.get(_path(call, task, command))))
     if call.format in ("json", "yaml"):
         write(call.style.single("TraceStats", answer, "", lambda _: ""))
         return ExitCode.DONE
     call.show_rows(STATS, stats_items(answer))
-    call.talk.note(f"wall time {microseconds(number(answer, 'totalWallTimeUs'))}")
+    wall = microseconds(number(answer, "totalWallTimeUs"))
+    call.talk.note(f"wall time {wall}; SELF is without nested spans, TOTAL with them")
     return ExitCode.DONE
 
 

@@ -37,6 +37,7 @@ FILLS = {
     Wait.BARRIER: "barrier",
     Wait.AGREEMENT: "agreement",
     Wait.PLANNER: "waits for the planner",
+    Wait.STEP: "inside a step of the pipeline",
     Wait.AFTER: "after an exit, not instrumented",
     Wait.REST: "nothing to do",
 }
@@ -54,6 +55,7 @@ ROLES = {
     Wait.BARRIER.value: "attention",
     Wait.AGREEMENT.value: "attention",
     Wait.LOCAL.value: "ok",
+    Wait.STEP.value: "ok",
     Wait.REST.value: "muted",
     WRAPPED: "muted",
 }

@@ -30,6 +30,8 @@ def banner(finding: Finding, columns: int, read_only: bool, keys: bool = True) -
 
 def headline(finding: Finding) -> str:
     """The state, and since when."""
+    if finding.waits_for is not None and finding.still_s is not None:
+        return f"{finding.state}  for {finding.waits_for}, {age_text(finding.still_s)}"
     if finding.state in (State.HANG, State.WAITING) and finding.still_s is not None:
         return f"{finding.state}  no rank has moved for {age_text(finding.still_s)}"
     return str(finding.state)

@@ -50,15 +50,18 @@ class LiveFeed:
         self._target = target
         self._timeout_s = timeout_s
         self._names: dict[str, str] = {}
+        self._first_seen: dict[str, datetime] = {}
 
     def poll(self) -> Frame:
         from skulkctl.client import Client
+        from skulkctl.stock_timeline import complete_timeline
 
         # A new client each time: another endpoint of the context may answer meanwhile.
         client = Client(self._target, self._timeout_s)
         timeline = client.get_first(*PATHS)
         if not isinstance(timeline, Mapping):
             raise CliError(f"{client.endpoint} gave no timeline")
+        timeline = complete_timeline(client, timeline, self._first_seen)
         if not nodes_of(timeline) <= self._names.keys():
             # A node that is lost keeps its name, which nobody else knows any more.
             self._names |= self._ask_names(client)

@@ -227,8 +227,8 @@ def waits_on(rank: Rank) -> str:
     """In a word or two, whom this rank waits for."""
     if rank.live is not None and rank.live.frozen:
         return "frozen"
-    if rank.live is not None and rank.live.fresh and rank.wait is Wait.AFTER:
-        return "a step"
+    if rank.waiting is not None:
+        return clip(rank.waiting.reason, 9)
     return {
         Wait.RECV: f"{rank.rank - 1} data",
         Wait.SEND: f"{rank.rank + 1} takes",
@@ -237,6 +237,7 @@ def waits_on(rank: Rank) -> str:
         Wait.AGREEMENT: "agree",
         Wait.PLANNER: "planner",
         Wait.LOCAL: "itself",
+        Wait.STEP: "a step",
         Wait.AFTER: "itself",
         Wait.REST: "-",
     }[rank.wait]

@@ -78,14 +78,19 @@ def _nothing_since(shot: Shot, rank: Rank) -> Line:
     told = ["nothing recorded yet" if rank.last is None else "nothing since"]
     if rank.now:
         told.append(rank.now)
-    limit_s = shot.limits.told_by(shot.timeline).eval_s
-    if rank.status == "RunnerRunning" and rank.last is not None and rank.idle_s is not None:
-        told.append(f"its eval limit is {clock(shot.now_s - rank.idle_s + limit_s)[:8]}Z")
+    told += [f"its {why} is {clock(shot.now_s + in_s)[:8]}Z" for in_s, why in _limits(shot, rank)]
     memory = _memory(shot, rank)
     if memory:
         told.append(memory)
     words = f"  {clock(shot.now_s)}  {age_text(rank.still_s):>8}  ...    {'; '.join(told)}"
     return line((words, "muted"))
+
+
+def _limits(shot: Shot, rank: Rank) -> list[tuple[float, str]]:
+    """What ends this rank, as the verdict says it: the two must never differ."""
+    found = shot.judgement.of(rank.instance_id)
+    deadlines = () if found is None else found.deadlines
+    return [(one.in_s, one.why) for one in deadlines if rank.rank in one.ranks]
 
 
 def _memory(shot: Shot, rank: Rank) -> str:

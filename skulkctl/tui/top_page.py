@@ -13,6 +13,7 @@ from skulkctl.tui.lanes import marks_of
 from skulkctl.tui.lines import BLANK, Line, line, spread, to_ascii
 from skulkctl.tui.shots import WIDE, Shot, View
 from skulkctl.units import age_text, size_text
+from skulkctl.verdict import PROBLEMS
 from skulkctl.verdict.ranks import Group, Rank
 from skulkctl.views.instances import OPEN
 from skulkctl.views.read import Document, integer, mapping, number, text
@@ -48,6 +49,8 @@ def top_items(shot: Shot, nodes: Sequence[Document], state: Document) -> dict[st
             "node": rank.node,
             "status": rank.status.removeprefix("Runner"),
             "phase": rank.phase,
+            "waiting": None if rank.waiting is None else rank.waiting.document(),
+            "doing": rank.phase if rank.waiting is None else rank.waiting.short,
             "secondsInPhase": rank.in_phase_s,
             "tokensPerSecond": tokens_per_second(rank, shot.skews, shot.now_s),
             "verdict": str(shot.finding(group).state),
@@ -202,11 +205,11 @@ def _runner_lines(runners: Sequence[Document], columns: int) -> list[Line]:
         _column("rank", texts("rank")),
         _column("node", texts("node")),
         _column("status", texts("status"), spare=2),
-        _column("phase", texts("phase"), spare=1),
+        _column("doing", texts("doing"), spare=1),
         _column("in", ages, right=True, spare=3),
         # Also without a value it belongs there: it says that the speed is not known.
         Cells("tok/s", tuple(speeds), right=True),
     ]
-    wrong = [text(one, "verdict") not in ("OK", "WAITING") for one in runners]
+    wrong = [text(one, "verdict") in PROBLEMS for one in runners]
     roles = [["problem" if bad else None] * len(cells) for bad in wrong]
     return _table(cells, columns, roles)

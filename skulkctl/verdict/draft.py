@@ -24,6 +24,8 @@ class Draft:
     since_s: float | None = None
     """How long it has lasted; None: since any rank moved."""
     deadlines: tuple[Deadline, ...] = ()
+    waits_for: str | None = None
+    """A reason that is known, not concluded from silence: it is said at once."""
     next: tuple[str, ...] = ()
     """None given: capture the culprit, then cancel the task."""
 
@@ -69,6 +71,21 @@ def agreement_deadline(ranks: Iterable[Rank], limits: Limits) -> tuple[Deadline,
         return ()
     left_s = min(limits.agreement_s - rank.still_s for rank in those)
     return (Deadline(numbers(those), left_s, f"{limits.agreement_s:g} s agreement limit"),)
+
+
+def request_deadline(group: Group, limits: Limits) -> tuple[Deadline, ...]:
+    """What ends a request whatever step its ranks are in; a stock node has no such limit."""
+    if limits.progress_s is None:
+        return ()
+    busy = [rank for rank in group.ranks if rank.status == "RunnerRunning"]
+    # A process that does not run cannot end itself; its supervisor waits a little longer.
+    awake = [rank for rank in busy if rank.live is None or not rank.live.frozen]
+    if awake:
+        left_s = min(limits.eval_s - rank.still_s for rank in awake)
+        return (Deadline(numbers(awake), left_s, f"{limits.eval_s:g} s eval limit"),)
+    leader = [rank for rank in busy if rank.rank == 0]
+    since_s = leader[0].still_s if leader else 0.0
+    return step_deadline(leader, limits.progress_s, since_s, "progress")
 
 
 def step_deadline(

@@ -7,11 +7,12 @@ rank, is older than the limit, and nothing changed since the last look.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 
 from skulkctl.units import parse_time
-from skulkctl.verdict import rules_request, rules_start
+from skulkctl.verdict import rules_request, rules_start, rules_waiting
 from skulkctl.verdict.compare import first_difference, usual_gap_s
-from skulkctl.verdict.draft import Draft
+from skulkctl.verdict.draft import Draft, request_deadline
 from skulkctl.verdict.ends import KILLED, blamed_for, innocence, is_end
 from skulkctl.verdict.losses import cluster_losses, lost_rank
 from skulkctl.verdict.ranks import (
@@ -81,16 +82,24 @@ def _of_group(
     draft = _draft(group, limits)
     if draft is not None:
         still_s = group.still_s if draft.since_s is None else min(group.still_s, draft.since_s)
-        if still_s >= limits.waiting_s:
+        known = draft.waits_for is not None
+        if known or still_s >= limits.waiting_s:
             hangs = not moved and still_s >= _patience_s(group, draft, limits)
-            return _finding(group, draft, State.HANG if hangs else State.WAITING, still_s)
-    return _recovered(group, timeline, limits) or _unanswered_cancel(group, limits) or _well(group)
+            state = State.HANG if hangs else State.WAITING
+            return _finding(group, draft, state, still_s, limits)
+    return (
+        _not_taken(group, limits)
+        or _recovered(group, timeline, limits)
+        or _unanswered_cancel(group, limits)
+        or _well(group)
+    )
 
 
 def _draft(group: Group, limits: Limits) -> Draft | None:
     """The signature that fits; ranks at rest may still owe an answer to a task."""
     if _at_rest(group):
-        return rules_request.not_draining(group, limits)
+        not_taken = rules_request.not_taken(group, limits)
+        return not_taken or rules_waiting.shuts_down(group, limits)
     return _first_fit(group, limits)
 
 
@@ -112,7 +121,7 @@ def _moved(rank: Rank, before: Mapping[str, Progress]) -> bool:
 
 
 def _first_fit(group: Group, limits: Limits) -> Draft | None:
-    for rule in (*rules_start.RULES, *rules_request.RULES):
+    for rule in (*rules_waiting.RULES, *rules_start.RULES, *rules_request.RULES):
         draft = rule(group, limits)
         if draft is not None:
             return draft
@@ -126,7 +135,7 @@ def _patience_s(group: Group, draft: Draft, limits: Limits) -> float:
     return max([patience_s, *(3 * usual_gap_s(rank) for rank in working)])
 
 
-def _finding(group: Group, draft: Draft, state: State, still_s: float) -> Finding:
+def _finding(group: Group, draft: Draft, state: State, still_s: float, limits: Limits) -> Finding:
     return Finding(
         state=state,
         rule=draft.rule,
@@ -137,11 +146,21 @@ def _finding(group: Group, draft: Draft, state: State, still_s: float) -> Findin
         culprit=draft.culprits[0].who if draft.culprits else None,
         victims=group.others(*draft.culprits) if draft.culprits else group.others(),
         evidence=tuple(_evidence(group)),
-        deadlines=draft.deadlines,
+        deadlines=draft.deadlines or request_deadline(group, limits),
         difference=first_difference(group),
         next=draft.next or _usual_next(group, draft),
         task_id=group.task_id,
+        waits_for=draft.waits_for if state is State.WAITING else None,
+        waits=tuple((one.rank, one.waiting) for one in group.ranks if one.waiting is not None),
     )
+
+
+def _not_taken(group: Group, limits: Limits) -> Finding | None:
+    """D21 while the ranks move: they work on other tasks, and do not take this one."""
+    draft = rules_request.not_taken(group, limits)
+    if draft is None:
+        return None
+    return _finding(group, draft, State.WAITING, draft.since_s or 0.0, limits)
 
 
 def _evidence(group: Group) -> Iterator[str]:
@@ -193,9 +212,13 @@ def _recovered(group: Group, timeline: Document, limits: Limits) -> Finding | No
     timed_out = entry.get("event") == "pipeline_eval_timeout"
     itself = "" if entry.get("event") == KILLED else " itself"
     why = f"because {site} did not end in time" if timed_out else f"with: {site}"
+    # The last of them to be forgotten ends it, and the clock is that of the node that answers.
+    left_s = limits.recovered_s - min(one[0] for one in recent)
+    until = (generated or datetime.now(UTC)) + timedelta(seconds=left_s)
     says = (
         f"{rank.title} ended{itself} {ago_s:.0f} s ago, {why}.",
         "The group has been started again and moves.",
+        f"This is shown for {limits.recovered_s / 60:g} minutes, until {until:%H:%M:%S}Z.",
     )
     rule = ("D11" if site.startswith("mtp_") else "EVAL") if timed_out else "ERROR"
     blamed = blamed_for(group, rank, entry)

@@ -26,7 +26,7 @@ SITES = {
     "pipeline_first_eval_recv": Wait.RECV,
     "pipeline_last_eval_output": Wait.LOCAL,
     "pipeline_last_eval_all_gather": Wait.GATHER,
-    "pipeline_step": Wait.AFTER,
+    "pipeline_step": Wait.STEP,
     "model_eval": Wait.GATHER,
     "model_step": Wait.GATHER,
     "order_wait": Wait.AGREEMENT,
@@ -97,7 +97,7 @@ def suspect(ranks: Sequence[Rank]) -> Rank | None:
     computing = [rank for rank in ranks if rank.wait is Wait.LOCAL]
     if computing:
         return max(computing, key=lambda rank: rank.rank)
-    return _only([rank for rank in ranks if rank.wait is Wait.AFTER])
+    return _only([rank for rank in ranks if rank.wait in (Wait.STEP, Wait.AFTER)])
 
 
 def _only(ranks: Sequence[Rank]) -> Rank | None:

@@ -112,7 +112,8 @@ def _is_dead(rank: Rank) -> bool:
     ending = rank.status in ("RunnerShuttingDown", "RunnerShutdown")
     # Before its first process a runner is not dead; it has never lived.
     unborn = rank.status == "RunnerIdle" and rank.phase == "created"
-    return not rank.alive and not ending and not unborn
+    # One that failed and waits again has another attempt before it, and says what it waits for.
+    return not rank.alive and not ending and not unborn and rank.waiting is None
 
 
 def _silent_nodes(timeline: Document) -> dict[str, str]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from skulkctl.units import parse_time
 from skulkctl.verdict.live import Live, live_of, wait_now
 from skulkctl.verdict.shape import Culprit
+from skulkctl.verdict.waiting import Waiting, waiting_of
 from skulkctl.verdict.waits import Wait, wait_of
 from skulkctl.views.read import Document, integer, number, sequence, text
 
@@ -54,6 +55,8 @@ class Rank:
     pending: Sequence[object]
     """Tasks sent to it that it has not acknowledged."""
     pending_s: float | None
+    waiting: Waiting | None
+    """What it waits for before its process is started."""
 
     @property
     def event(self) -> str:
@@ -84,7 +87,7 @@ class Rank:
     @property
     def works(self) -> bool:
         """Whether it is not waiting for another rank, nor at rest."""
-        return self.wait in (Wait.LOCAL, Wait.AFTER)
+        return self.wait in (Wait.LOCAL, Wait.STEP, Wait.AFTER)
 
     @property
     def who(self) -> Culprit:
@@ -100,6 +103,9 @@ class Rank:
 
     def evidence(self) -> str:
         """One line: where it is, and since when."""
+        if self.waiting is not None:
+            about = f": {self.waiting.text}" if self.waiting.text else ""
+            return f"{self}: waits for {self.waiting.reason}, {self.waiting.seconds:.0f} s{about}"
         if self.last is None:
             return f"{self}: {self.status}, nothing recorded, {self.in_phase_s:.0f} s"
         verb = {"enter": "inside", "exit": "after"}.get(self.event, "at")
@@ -237,6 +243,7 @@ def _rank(
         live=live,
         pending=sequence(runner, "pendingTaskIds"),
         pending_s=number(runner, "pendingSeconds"),
+        waiting=waiting_of(runner),
     )
 
 

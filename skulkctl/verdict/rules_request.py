@@ -28,7 +28,7 @@ from skulkctl.verdict.looking import (
     place_of,
 )
 from skulkctl.verdict.ranks import Group, Rank, short_id
-from skulkctl.verdict.shape import Limits
+from skulkctl.verdict.shape import Deadline, Limits
 from skulkctl.verdict.waits import Wait
 from skulkctl.views.read import mapping, text
 
@@ -350,20 +350,30 @@ def _in_pipeline(rank: Rank) -> bool:
     return rank.at.startswith("pipeline_") or (site or "").startswith("pipeline_")
 
 
-def not_draining(group: Group, limits: Limits) -> Draft | None:
-    """D21: a task was sent to a runner, and the runner has not taken it."""
-    late = tuple(rank for rank in group.ranks if (rank.pending_s or 0.0) >= limits.pending_s)
+def not_taken(group: Group, limits: Limits) -> Draft | None:
+    """D21: a task was sent, and no rank has taken it, whatever the runners' status says."""
+    late = tuple(rank for rank in group.ranks if _is_late(rank, limits))
     if not late:
         return None
     task = late[0].pending[0] if late[0].pending else "a task"
-    says = (
-        f"{say(late, 'has', 'have')} not taken task {task}, "
-        f"sent {max(rank.pending_s or 0.0 for rank in late):.0f} s ago.",
-        "The process does not read its tasks: it is stuck in a step, or the task was lost.",
-    )
     since_s = max(rank.pending_s or 0.0 for rank in late)
-    deadlines = step_deadline(late, limits.eval_s, since_s, "acknowledgement")
+    sent = f", sent {since_s:.0f} s ago" if since_s else " yet"
+    if group.still_s < limits.waiting_s:
+        why = "The ranks work on other tasks."
+    else:
+        why = "The process does not read its tasks: it is stuck in a step, or the task was lost."
+    says = (f"{say(late, 'has', 'have')} not taken task {task}{sent}.", why)
+    deadlines: tuple[Deadline, ...] = ()
+    if limits.progress_s is not None:
+        deadlines = step_deadline(late, limits.progress_s, since_s, "acknowledgement")
     return Draft("D21", says, late, since_s=since_s, deadlines=deadlines)
+
+
+def _is_late(rank: Rank, limits: Limits) -> bool:
+    """A task that waits for an unknown time counts as late, though never as a hang."""
+    if rank.pending_s is None:
+        return bool(rank.pending)
+    return rank.pending_s >= limits.pending_s
 
 
 def all_at_a_barrier(group: Group, limits: Limits) -> Draft | None:
@@ -415,7 +425,7 @@ RULES = (
     not_taking_part,
     inside_a_forward,
     only_one_works,
-    not_draining,
+    not_taken,
     all_at_a_barrier,
     unexplained,
 )

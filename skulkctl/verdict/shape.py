@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from skulkctl.verdict.waiting import Waiting
+
 
 class State(StrEnum):
     """From harmless to urgent; the worst of all placements speaks for the cluster."""
@@ -19,7 +21,7 @@ class State(StrEnum):
     HANG = "HANG"
 
 
-PROBLEMS = frozenset(State) - {State.OK, State.WAITING}
+PROBLEMS = frozenset(State) - {State.OK, State.WAITING, State.RECOVERED}
 """What `--check` answers with exit 7."""
 
 _URGENCY = {state: order for order, state in enumerate(State)}
@@ -44,6 +46,8 @@ class Limits:
     load_s: float = 300.0
     agreement_s: float | None = None
     """None: nothing ends ranks that wait for an agreement."""
+    progress_s: float | None = None
+    """None: nothing ends a request whose first rank tells no progress."""
     stale_s: float = 30.0
     recovered_s: float = 600.0
     """How long a hang that ended by itself is remembered."""
@@ -67,6 +71,7 @@ _TOLD = {
     "connect_s": "connectSeconds",
     "first_report_s": "firstReportSeconds",
     "agreement_s": "agreementSeconds",
+    "progress_s": "progressSeconds",
 }
 
 
@@ -127,6 +132,10 @@ class Finding:
     next: tuple[str, ...] = ()
     """Commands, the harmless one first."""
     task_id: str | None = None
+    waits_for: str | None = None
+    """The reason of a WAITING, when it is known."""
+    waits: tuple[tuple[int, Waiting], ...] = ()
+    """Ranks that wait before their start, with the progress of that."""
 
     @property
     def is_problem(self) -> bool:
@@ -157,6 +166,8 @@ class Finding:
             ],
             "firstDifference": difference,
             "taskId": self.task_id,
+            "waitsFor": self.waits_for,
+            "waiting": [{"rank": rank, **wait.document()} for rank, wait in self.waits],
             "next": list(self.next),
         }
 

@@ -20,6 +20,7 @@ class Wait(StrEnum):
     BARRIER = "|"
     AGREEMENT = "&"
     PLANNER = "~"
+    STEP = "%"
     AFTER = "?"
     REST = "."
 
@@ -56,5 +57,5 @@ _INSIDE = {
     "pipeline_last_eval_send": Wait.SEND,
     "flush_prefill_async_eval": Wait.SEND,
     "pipeline_last_eval_all_gather": Wait.GATHER,
-    "pipeline_step": Wait.AFTER,
+    "pipeline_step": Wait.STEP,
 }

@@ -204,9 +204,11 @@ def _detail(runners: Sequence[Document]) -> str | None:
     return None if behind is None else runner_text(behind)
 
 
-def _progress(runner: Document) -> int:
+def _progress(runner: Document) -> tuple[int, bool]:
+    """Of ranks that are equally far, one whose files are on their way comes first."""
     status = text(runner, "status")
-    return _ORDER.index(status) if status in _ORDER else -1
+    here = text(runner, "staging", "status") in (None, "completed")
+    return _ORDER.index(status) if status in _ORDER else -1, here
 
 
 def _sharding(body: Document) -> str | None:

@@ -41,17 +41,8 @@ def transfers_to(state: object, node_id: str) -> list[dict[str, object]]:
     for tag, fields in _entries(state, node_id):
         if tag == "DownloadOngoing":
             staging = _staging(tag, fields)
-            found.append({"modelId": _model_of(fields), **staging, "text": _moving_text(staging)})
+            found.append({"modelId": _model_of(fields), **staging, "text": staging_text(staging)})
     return found
-
-
-def _moving_text(staging: Document) -> str:
-    done, total = integer(staging, "doneBytes") or 0, integer(staging, "totalBytes") or 0
-    rate, left_s = number(staging, "bytesPerSecond"), number(staging, "secondsLeft")
-    parts = [f"staging {100 * done // total}% of {size(total)}" if total else "staging"]
-    parts += [f"{size(int(rate))}/s"] if rate else []
-    parts += [f"{age_text(left_s)} left"] if left_s else []
-    return ", ".join(parts)
 
 
 def nodes_with(state: object, model_id: str) -> list[str]:
@@ -65,17 +56,34 @@ def nodes_with(state: object, model_id: str) -> list[str]:
 
 
 def staging_text(staging: Document) -> str | None:
-    """`staging 1.2GiB/3.0GiB, 18s left`; None when the files are there."""
-    status, done, total = staging["status"], staging["doneBytes"], staging["totalBytes"]
+    """`staging 1.2GiB/3.0GiB, 85.0MiB/s, 18s left`; None when the files are there."""
+    status = staging["status"]
     if status == "failed":
         return f"staging failed: {staging['error'] or 'no reason given'}"
     if status == "pending":
         return "staging not begun"
     if status != "ongoing":
         return None
-    left_s = number(staging, "secondsLeft")
-    left = f", {age_text(left_s)} left" if left_s else ""
-    return f"staging {size(done)}/{size(total)}{left}"
+    done, total = integer(staging, "doneBytes"), integer(staging, "totalBytes")
+    rate, left_s = number(staging, "bytesPerSecond"), number(staging, "secondsLeft")
+    return f"staging {progress_text(done, total, rate, left_s)}".rstrip()
+
+
+def progress_text(
+    done_bytes: int | None,
+    total_bytes: int | None,
+    bytes_per_second: float | None,
+    seconds_left: float | None,
+) -> str:
+    """`1.2GiB/3.0GiB, 85.0MiB/s, 18s left`, as far as it is known; the one place that says it."""
+    if not done_bytes and not total_bytes:
+        return ""
+    parts = [f"{size(done_bytes or 0)}/{size(total_bytes)}" if total_bytes else size(done_bytes)]
+    if bytes_per_second:
+        parts.append(f"{size(int(bytes_per_second))}/s")
+        if seconds_left and total_bytes:
+            parts.append(f"{age_text(seconds_left)} left")
+    return ", ".join(parts)
 
 
 def _staging(tag: str, fields: Document) -> dict[str, object]:

@@ -37,11 +37,12 @@ STATS = Resource(
     kind="TraceStats",
     name_path="category",
     columns=(
-        Column("rank", "rank", "Rank, or all for every rank together."),
+        Column("rank", "rank", "Rank, or all for the sum over every rank."),
         Column("category", "category", "Kind of span."),
-        Column("total", "totalText", "Time in all of them.", right=True),
+        Column("self", "selfText", "Time in them, without spans nested in them.", right=True),
+        Column("total", "totalText", "Time in them, with what is nested.", right=True),
         Column("count", "count", "How many there were.", right=True),
-        Column("avg", "avgText", "Average.", right=True),
+        Column("avg", "avgText", "Average of one.", right=True),
         Column("min", "minText", "Shortest.", right=True),
         Column("max", "maxText", "Longest.", right=True),
     ),
@@ -94,7 +95,7 @@ def _stats_row(rank: str, category: str, found: object) -> dict[str, object]:
         "category": category,
         "count": integer(found, "count"),
     }
-    for name in ("total", "avg", "min", "max"):
+    for name in ("self", "total", "avg", "min", "max"):
         value = number(found, f"{name}Us")
         shown[f"{name}Us"] = value
         shown[f"{name}Text"] = microseconds(value)

@@ -175,4 +175,5 @@ def _limits(node: Services) -> ClusterTimelineLimits:
         warmup_seconds=runner.warmup_deadline_s,
         connect_seconds=runner.connect_deadline_s,
         first_report_seconds=patience.first_report_s,
+        progress_seconds=runner.eval_deadline_s + patience.margin_s,
     )

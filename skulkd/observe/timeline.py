@@ -51,6 +51,7 @@ def _runner(record: RunnerSupervisorDiagnostics) -> TimelineRunner:
         pending_task_ids=record.pending_task_ids,
         pending_seconds=None if standing is None else standing.pending_seconds,
         live=None if standing is None else standing.live,
+        waiting=None if standing is None else standing.waiting,
     )
 
 

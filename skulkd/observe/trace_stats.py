@@ -19,7 +19,11 @@ TOOL_TAG = "tool_call"
 
 
 def stats_of(trace: Trace, sources: list[TraceSourceNode]) -> TraceStatsResponse:
-    """Wall time over all ranks, and totals by category and rank; markers count with 0."""
+    """Wall time over all ranks, and totals by category and rank; markers count with 0.
+
+    A total is the time in which a rank had such a span open, so spans of one kind inside each
+    other count once. A span of another kind inside one belongs to both.
+    """
     events = trace.events
     start = min((event.start_us for event in events), default=0)
     end = max((event.start_us + event.duration_us for event in events), default=0)
@@ -38,19 +42,33 @@ def stats_of(trace: Trace, sources: list[TraceSourceNode]) -> TraceStatsResponse
 
 
 def _by_category(events: Sequence[TraceEventResponse]) -> dict[str, TraceCategoryStats]:
-    durations: dict[str, list[int]] = {}
+    found: dict[str, list[TraceEventResponse]] = {}
     for event in events:
-        durations.setdefault(event.category, []).append(event.duration_us)
-    return {
-        category: TraceCategoryStats(
-            total_us=sum(values),
-            count=len(values),
-            min_us=min(values),
-            max_us=max(values),
-            avg_us=sum(values) / len(values),
-        )
-        for category, values in sorted(durations.items())
-    }
+        found.setdefault(event.category, []).append(event)
+    return {category: _stats(found[category]) for category in sorted(found)}
+
+
+def _stats(events: Sequence[TraceEventResponse]) -> TraceCategoryStats:
+    durations = [event.duration_us for event in events]
+    return TraceCategoryStats(
+        total_us=_covered_us(events),
+        count=len(durations),
+        min_us=min(durations),
+        max_us=max(durations),
+        avg_us=sum(durations) / len(durations),
+    )
+
+
+def _covered_us(events: Sequence[TraceEventResponse]) -> int:
+    """Time of each rank in at least one of these spans: one inside another counts once."""
+    reached: dict[int, int] = {}
+    total = 0
+    for event in sorted(events, key=lambda one: one.start_us):
+        end = event.start_us + event.duration_us
+        start = max(event.start_us, reached.get(event.rank, event.start_us))
+        total += max(0, end - start)
+        reached[event.rank] = max(end, reached.get(event.rank, end))
+    return total
 
 
 def item_of(trace: Trace, sources: list[TraceSourceNode]) -> TraceItem:

@@ -1,7 +1,8 @@
 """The store server: gives the models of one directory to the nodes of the cluster.
 
-Paths and shapes are the reference's; `/manifests/{id}`, `/catalogue` and `/cards/{id}` are ours,
-because its clients keep only what they know. Blocking looks at the disk run in threads.
+Paths and shapes are the reference's; `/manifests/{id}`, `/listings/{id}`, `/cards/{id}` and
+`/catalogue` are ours, because its clients keep only what they know. Blocking looks at the disk run
+in threads.
 """
 
 import asyncio
@@ -10,6 +11,7 @@ import shutil
 import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from aiohttp import web
@@ -22,13 +24,16 @@ from skulkd.store.host_files import StoreFile
 from skulkd.store.host_uploads import add_upload_routes
 from skulkd.store.manifest import Manifest
 from skulkd.store.registry import Registry
-from skulkd.store.shelf_files import Hashes, find_file, list_files
+from skulkd.store.shelf_files import Hashes, file_sizes, find_file, list_files
 from skulkd.store.uploads import Uploads
 from skulkd.wire.cards import ModelCard
 from skulkd.wire.ids import ModelId
 from skulkd.wire.storage import StoreDownload
 
 MANIFEST_PATIENCE_S = 5.0
+# For checksums that take long: a node shall learn soon how large the model is.
+LARGE_BYTES = 256 << 20
+LARGE_PATIENCE_S = 0.5
 RETRY_AFTER_S = 1
 
 
@@ -90,6 +95,7 @@ class StoreHost:
         app.router.add_get("/downloads", self._downloads)
         app.router.add_get("/cards/{id}", self._card)
         app.router.add_get("/manifests/{id}", self._manifest)
+        app.router.add_get("/listings/{id}", self._listing)
         app.router.add_get("/models/{id}/files", self._files)
         app.router.add_post("/models/{id}/download", self._download)
         app.router.add_get("/models/{id}/download/status", self._download_status)
@@ -171,17 +177,21 @@ class StoreHost:
             raise web.HTTPNotFound(text="404: no such file of this model")
         return StoreFile(str(file))
 
+    async def _listing(self, request: web.Request) -> web.Response:
+        """The files with their sizes, at once: a node can copy while checksums are computed."""
+        model_id = request.match_info["id"]
+        directory = await asyncio.to_thread(self._directory, model_id)
+        sizes = await asyncio.to_thread(file_sizes, directory)
+        files = [{"path": path, "size": size} for path, size in sizes.items()]
+        return web.json_response({"model_id": model_id, "files": files})
+
     async def _manifest(self, request: web.Request) -> web.Response:
         """The manifest; 503 with the progress while checksums are being computed."""
         model_id = request.match_info["id"]
         directory = await asyncio.to_thread(self._directory, model_id)
-        job = self._hashing.get(model_id)
-        if job is None:
-            hashes = self._hashes.setdefault(model_id, Hashes(directory))
-            job = _Hashing(asyncio.create_task(self._hash(model_id, hashes)), 0)
-            self._hashing[model_id] = job
-            job.task.add_done_callback(lambda _: self._hashing.pop(model_id, None))
-        done, _ = await asyncio.wait({job.task}, timeout=MANIFEST_PATIENCE_S)
+        job = await self._hashing_of(model_id, directory)
+        limit_s = LARGE_PATIENCE_S if job.total_bytes >= LARGE_BYTES else MANIFEST_PATIENCE_S
+        done, _ = await asyncio.wait({job.task}, timeout=limit_s)
         if not done:
             document = {"hashed_bytes": job.done_bytes, "total_bytes": job.total_bytes}
             headers = {"Retry-After": str(RETRY_AFTER_S)}
@@ -191,6 +201,18 @@ class StoreHost:
         except OSError as error:
             raise web.HTTPInternalServerError(text=f"500: {error}") from error
         return web.Response(body=manifest.to_json(), content_type="application/json")
+
+    async def _hashing_of(self, model_id: str, directory: Path) -> _Hashing:
+        """The work on the checksums of a model; begun if nobody has asked for them yet."""
+        sizes = {} if model_id in self._hashing else await asyncio.to_thread(file_sizes, directory)
+        job = self._hashing.get(model_id)
+        if job is None:
+            hashes = self._hashes.setdefault(model_id, Hashes(directory))
+            work = asyncio.create_task(self._hash(model_id, hashes))
+            job = _Hashing(work, sum(sizes.values()))
+            self._hashing[model_id] = job
+            job.task.add_done_callback(lambda _: self._hashing.pop(model_id, None))
+        return job
 
     async def _hash(self, model_id: str, hashes: Hashes) -> Manifest:
         def tell(count: int) -> None:

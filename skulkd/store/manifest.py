@@ -26,7 +26,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class FileEntry:
-    """One file; `path` is relative, with slashes."""
+    """One file; `path` is relative, with slashes. An empty `sha256` is not known yet."""
 
     path: str
     size: int
@@ -56,11 +56,20 @@ class Manifest:
         return json.dumps(document).encode()
 
 
+def parse_listing(raw: bytes, model_id: str) -> Manifest:
+    """As `parse_manifest`, without checksums: for files that are verified later."""
+    return _parse(raw, model_id, "the store", checksums=False)
+
+
 def parse_manifest(raw: bytes, model_id: str, source: str = "the store") -> Manifest:
     """The manifest of this model. Raises BadManifestError for anything that must not be used.
 
     `source` is whom the error names.
     """
+    return _parse(raw, model_id, source, checksums=True)
+
+
+def _parse(raw: bytes, model_id: str, source: str, *, checksums: bool) -> Manifest:
     try:
         document = json.loads(raw)
     except (ValueError, RecursionError) as error:
@@ -70,7 +79,7 @@ def parse_manifest(raw: bytes, model_id: str, source: str = "the store") -> Mani
     files = document.get("files")
     if not isinstance(files, list) or not 0 < len(files) <= MAX_FILES:
         raise BadManifestError(f"{source}'s manifest of {model_id} has no usable list of files")
-    entries = tuple(_entry(item, model_id, source) for item in files)
+    entries = tuple(_entry(item, model_id, source, checksums=checksums) for item in files)
     _check_together(entries, model_id, source)
     return Manifest(model_id, entries, _card(document.get("card"), model_id))
 
@@ -92,13 +101,15 @@ def why_not_a_path(path: str) -> str | None:
     return None
 
 
-def _entry(item: Any, model_id: str, source: str) -> FileEntry:
+def _entry(item: Any, model_id: str, source: str, *, checksums: bool) -> FileEntry:
+    if not checksums and isinstance(item, dict):
+        item = {**item, "sha256": ""}
     match item:
         case {"path": str(path), "size": int(size), "sha256": str(digest)}:
             wrong = why_not_a_path(path)
             if wrong is None and not 0 <= size <= MAX_FILE_BYTES:
                 wrong = f"its size of {size} bytes cannot be"
-            if wrong is None and _SHA256.fullmatch(digest) is None:
+            if wrong is None and checksums and _SHA256.fullmatch(digest) is None:
                 wrong = "its sha256 is none"
             if wrong is None:
                 return FileEntry(path, size, digest)

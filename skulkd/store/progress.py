@@ -17,6 +17,20 @@ class Progress:
     item: str
 
 
+@dataclass(frozen=True, slots=True)
+class FilesProgress:
+    """Model files on their way to this node, as of now."""
+
+    done_bytes: int
+    total_bytes: int | None
+    bytes_per_second: float | None
+    seconds_left: float | None
+    still_s: float
+    """Since the last byte came."""
+    detail: str | None = None
+    """What goes on besides copying, or what went wrong last."""
+
+
 Report = Callable[[Progress], None]
 
 

@@ -6,7 +6,7 @@ planner to prefer nodes that have the files, `place --wait` and `storage --watch
 
 from dataclasses import dataclass
 
-from skulkd.store.stage import StageJob
+from skulkd.store.transfer_rate import seconds_left
 from skulkd.wire.base import Memory
 from skulkd.wire.cards import ModelCard
 from skulkd.wire.downloads import (
@@ -23,7 +23,6 @@ from skulkd.wire.shards import PipelineShardMetadata, ShardMetadata
 MIN_STEP = 0.02
 MIN_INTERVAL_S = 1.0
 HEARTBEAT_S = 10.0
-MAX_LISTED_FILES = 64
 
 
 def whole_model(card: ModelCard) -> PipelineShardMetadata:
@@ -96,39 +95,19 @@ def model_of(progress: DownloadProgress) -> ModelId:
     return progress.shard_metadata.model_card.model_id
 
 
-def coarse(total: int, done: int, elapsed_s: float, begun_with: int = 0) -> DownloadProgressData:
-    """Progress of which only bytes are known."""
-    moved = max(0, done - begun_with)
-    speed = moved / elapsed_s if elapsed_s > 0 else 0.0
+def progress_data(
+    total: int, done: int, rate: float | None, *, begun_with: int = 0
+) -> DownloadProgressData:
+    """Progress of which only bytes are known; a speed or time of 0 means that it is not known."""
+    left_s = seconds_left(done, total, rate)
     return DownloadProgressData(
         total=Memory.of(total),
         downloaded=Memory.of(done),
-        downloaded_this_session=Memory.of(moved),
+        downloaded_this_session=Memory.of(max(0, done - begun_with)),
         completed_files=0,
         total_files=0,
-        speed=speed,
-        eta_ms=int(max(0, total - done) / speed * 1000) if speed else 0,
-    )
-
-
-def staging_progress(job: StageJob, elapsed_s: float) -> DownloadProgressData:
-    """Progress of a staging, with its largest unfinished files."""
-    whole = coarse(job.total_bytes, job.done_bytes, elapsed_s, job.present_bytes)
-    unfinished = [
-        (path, size) for path, size in job.sizes.items() if job.file_bytes.get(path, 0) < size
-    ]
-    unfinished.sort(key=lambda item: -item[1])
-    files = {
-        path: coarse(size, job.file_bytes.get(path, 0), elapsed_s)
-        for path, size in unfinished[:MAX_LISTED_FILES]
-        if job.file_bytes.get(path, 0)
-    }
-    return whole.model_copy(
-        update={
-            "completed_files": job.done_files,
-            "total_files": job.total_files,
-            "files": files,
-        }
+        speed=rate or 0.0,
+        eta_ms=0 if left_s is None else int(left_s * 1000),
     )
 
 

@@ -31,6 +31,11 @@ def list_files(directory: Path) -> list[str]:
     return sorted(path for path in found if why_not_a_path(path) is None)
 
 
+def file_sizes(directory: Path) -> dict[str, int]:
+    """Bytes of everything that may be given away."""
+    return {path: (directory / path).stat().st_size for path in list_files(directory)}
+
+
 def find_file(directory: Path, path: str) -> Path | None:
     """The file behind a path that a client asks for; None for what may not be given away."""
     if why_not_a_path(path) is not None:
@@ -49,7 +54,10 @@ class Hashes:
         self._notes: dict[str, _Note] | None = None
 
     def entries(self, tell: Callable[[int], None] = lambda done: None) -> list[FileEntry]:
-        """Every file with its checksum; `tell` hears how many bytes were read. Raises OSError."""
+        """Every file with its checksum. Raises OSError.
+
+        `tell` hears how many bytes are done: read now, or known from an earlier time.
+        """
         with self._lock:
             old = self._read() if self._notes is None else self._notes
             new: dict[str, _Note] = {}
@@ -59,6 +67,8 @@ class Hashes:
                 if known is None or known[:2] != (stat.st_size, stat.st_mtime_ns):
                     digest = sha256_of(self._directory / path, tell)
                     known = (stat.st_size, stat.st_mtime_ns, digest)
+                else:
+                    tell(stat.st_size)
                 new[path] = known
             if new != old:
                 self._write(new)

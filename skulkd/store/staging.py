@@ -19,17 +19,12 @@ from skulkd.store.errors import (
     StoreUnreachableError,
     UnknownModelError,
 )
+from skulkd.store.files_meter import FilesMeter
 from skulkd.store.library import ModelLibrary
-from skulkd.store.progress_events import (
-    Entry,
-    Throttle,
-    bare_card,
-    coarse,
-    staging_progress,
-    whole_model,
-)
+from skulkd.store.progress import FilesProgress
+from skulkd.store.progress_events import Entry, bare_card, whole_model
 from skulkd.store.setup import StoreSetup
-from skulkd.store.stage import StageJob, fetch_manifest, stage_model
+from skulkd.store.stage import StageJob, stage_from_store
 from skulkd.store.store_calls import StoreCalls
 from skulkd.store.transfer import USUAL_PATIENCE, Patience, Stopped
 from skulkd.store.uses import companions_of, name_of
@@ -56,6 +51,8 @@ class _Job:
     card: ModelCard
     task: asyncio.Task[Path]
     waiting: int = 0
+    meter: FilesMeter | None = None
+    """Set while bytes are on their way."""
 
 
 @dataclass(slots=True)
@@ -113,6 +110,13 @@ class Staging:
         for model_id in list(self._jobs):
             await self.cancel(model_id)
 
+    def progress(self, card: ModelCard) -> FilesProgress | None:
+        """How far a model and its companions are; None while nothing is on its way."""
+        ids = [card.model_id, *(companion.model_id for companion in companions_of(card))]
+        jobs = [self._jobs[model_id] for model_id in ids if model_id in self._jobs]
+        meters = [job.meter for job in jobs if job.meter is not None]
+        return meters[0].shown() if meters else None
+
     # --- one model ---
 
     async def _bring(self, card: ModelCard, shard: ShardMetadata | None, *, from_hub: bool) -> Path:
@@ -146,8 +150,11 @@ class Staging:
         found = await asyncio.to_thread(self._look, card, loadable=shard is not None)
         if found is not None:
             return found
+        meter = FilesMeter(entry, self.publish, self.clock, card.storage_size.in_bytes)
+        if (job := self._jobs.get(card.model_id)) is not None:
+            job.meter = meter
         try:
-            path = await self._fetch(card, entry, from_hub=from_hub)
+            path = await self._fetch(card, meter, from_hub=from_hub)
         except Stopped as error:
             raise asyncio.CancelledError from error
         except StoreError as error:
@@ -183,57 +190,57 @@ class Staging:
 
     # --- from elsewhere ---
 
-    async def _fetch(self, card: ModelCard, entry: Entry, *, from_hub: bool) -> Path:
+    async def _fetch(self, card: ModelCard, meter: FilesMeter, *, from_hub: bool) -> Path:
         if self.calls is not None and self.setup.area is not None and not self.setup.is_host:
-            return await self._from_store(card, entry)
+            return await self._from_store(card, meter)
         if self.calls is not None and self.setup.is_host:
-            return await self._into_own_store(card, entry)
+            return await self._into_own_store(card, meter)
         if self.hub is None or not from_hub:
             problem = await asyncio.to_thread(self.library.problem, card.model_id)
             raise UnknownModelError(
                 problem or f"{card.model_id} has no files on this node",
                 hint=f"skulkctl model import PATH --id {card.model_id}",
             )
-        return await self._from_hub(self.hub, card, entry)
+        return await self._from_hub(self.hub, card, meter)
 
-    async def _from_store(self, card: ModelCard, entry: Entry) -> Path:
+    async def _from_store(self, card: ModelCard, meter: FilesMeter) -> Path:
+        trouble: str | None = None
         for attempt in range(1, HOST_ATTEMPTS + 1):
             try:
-                return await self._stage(card, entry)
+                return await self._stage(card, meter, StageJob(trouble=trouble))
             except UnknownModelError:
-                await self._ask_host(card, entry)
-            except StoreUnreachableError:
+                await self._ask_host(card, meter)
+            except StoreUnreachableError as error:
                 if attempt == HOST_ATTEMPTS:
                     raise
+                trouble = error.message
+                meter.update(meter.done_bytes, meter.total_bytes, trouble)
                 await asyncio.sleep(self.patience.pause_s(attempt + 1))
         raise DownloadError(f"the store lost {card.model_id} while it was staged")
 
-    async def _stage(self, card: ModelCard, entry: Entry) -> Path:
+    async def _stage(self, card: ModelCard, meter: FilesMeter, job: StageJob) -> Path:
         calls, area = self.calls, self.setup.area
         assert calls is not None  # noqa: S101 - asked for only with a store
         assert area is not None  # noqa: S101
-        job, begun, throttle = StageJob(), self.clock(), Throttle()
         address = await calls.address()
 
         def work() -> Path:
-            manifest = fetch_manifest(address, card.model_id, job, self.patience)
-            return stage_model(
-                area, address, manifest, job, freeable=self.freeable, patience=self.patience
+            return stage_from_store(
+                area,
+                address,
+                card.model_id,
+                job,
+                freeable=self.freeable,
+                patience=self.patience,
             )
 
-        def tell() -> None:
-            fraction = job.done_bytes / job.total_bytes if job.total_bytes else 0.0
-            now = self.clock()
-            if throttle.passes(now, fraction):
-                self.publish(entry.ongoing(staging_progress(job, now - begun)))
-
-        path = await _in_thread(work, job.stop, tell)
+        path = await _in_thread(work, job.stop, lambda: meter.update_stage(job))
         await asyncio.to_thread(area.touch, card.model_id)
-        self.publish(entry.completed(job.total_bytes))
+        self.publish(meter.entry.completed(job.total_bytes))
         log.info("%s is staged: %d bytes in %s", card.model_id, job.total_bytes, path)
         return path
 
-    async def _ask_host(self, card: ModelCard, entry: Entry) -> None:
+    async def _ask_host(self, card: ModelCard, meter: FilesMeter) -> None:
         """Have the store host fetch a model from the hub, and wait for it."""
         calls, store = self.calls, self.setup.store
         if calls is None or store is None or not store.download.allow_hf_fallback:
@@ -242,13 +249,11 @@ class Staging:
                 " (model_store.download.allow_hf_fallback)",
                 hint=f"on the store host:  skulkctl model import PATH --id {card.model_id}",
             )
-        begun, throttle = self.clock(), Throttle()
         state = await calls.request_download(card.model_id)
         while state.status in ("pending", "downloading"):
-            now, total = self.clock(), card.storage_size.in_bytes
-            if throttle.passes(now, state.progress or 0.0):
-                done = int(total * (state.progress or 0.0))
-                self.publish(entry.ongoing(coarse(total, done, now - begun)))
+            total = card.storage_size.in_bytes
+            done = int(total * (state.progress or 0.0))
+            meter.update(done, total, "the store downloads it from the hub")
             await asyncio.sleep(HOST_POLL_S)
             state = await calls.download_status(card.model_id)
         if state.status != "complete":
@@ -257,26 +262,20 @@ class Staging:
                 hint=f"try again:  skulkctl model pull {card.model_id}",
             )
 
-    async def _into_own_store(self, card: ModelCard, entry: Entry) -> Path:
+    async def _into_own_store(self, card: ModelCard, meter: FilesMeter) -> Path:
         """On the host: the store is loaded from directly, nothing is copied."""
-        await self._ask_host(card, entry)
+        await self._ask_host(card, meter)
         found = await asyncio.to_thread(self._look, card, loadable=False)
         if found is None:
             raise DownloadError(f"{card.model_id} was fetched and is not in the store")
-        self.publish(entry.completed(card.storage_size.in_bytes, read_only=True))
+        size_bytes = card.storage_size.in_bytes
+        self.publish(meter.entry.completed(size_bytes, read_only=True))
         return found
 
-    async def _from_hub(self, hub: HubDownload, card: ModelCard, entry: Entry) -> Path:
-        begun, throttle = self.clock(), Throttle()
-
-        def tell(done: int, total: int) -> None:
-            now = self.clock()
-            if throttle.passes(now, done / total if total else 0.0):
-                self.publish(entry.ongoing(coarse(total, done, now - begun)))
-
-        tell(0, card.storage_size.in_bytes)
-        path = await hub(card, tell)
-        self.publish(entry.completed(card.storage_size.in_bytes))
+    async def _from_hub(self, hub: HubDownload, card: ModelCard, meter: FilesMeter) -> Path:
+        meter.update(0, card.storage_size.in_bytes)
+        path = await hub(card, meter.update)
+        self.publish(meter.entry.completed(card.storage_size.in_bytes))
         return path
 
 

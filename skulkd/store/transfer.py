@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from skulkd.store.errors import BadManifestError, DownloadError, StoreError
 from skulkd.store.errors import StoreUnreachableError as Unreachable
@@ -49,31 +49,44 @@ Tell = Callable[[int], None]
 """Hears of bytes that are on disk now; negative when some had to be thrown away."""
 
 
+class Listener(NamedTuple):
+    """Who hears of a transfer: of its bytes, and why an attempt failed when another follows."""
+
+    moved: Tell
+    retrying: Callable[[str], None]
+
+
 def fetch_file(
     link: StoreLink,
     model_id: str,
     entry: FileEntry,
     target: Path,
-    tell: Tell,
+    listener: Listener,
     *,
     stop: threading.Event,
     patience: Patience,
-) -> None:
-    """Bring one file, whatever is there of it already. Raises StoreError or OSError."""
+    known_sha256: str | None = None,
+) -> str:
+    """Bring one file, whatever is there of it already. Raises StoreError or OSError.
+
+    An entry without a checksum stays unfinished on the disk; the checksum that is returned may be
+    given later as `known_sha256`, so that the bytes need not be read again.
+    """
     failures = 0
     while True:
         before = _size(_partial(target))
         try:
-            _attempt(link, model_id, entry, target, tell, stop)
+            return _attempt(link, model_id, entry, target, listener.moved, stop, known_sha256)
         except (Unreachable, _Broken) as error:
             failures = 1 if _size(_partial(target)) > before else failures + 1
             if stop.is_set():
                 raise Stopped(f"staging of {model_id} was stopped") from error
             if failures >= patience.attempts:
                 raise DownloadError(f"{entry.path} of {model_id}: {error}") from error
+            tried = f"attempt {failures} of {patience.attempts} failed"
+            listener.retrying(f"{entry.path}: {error} ({tried})")
             stop.wait(patience.pause_s(failures))
-        else:
-            return
+            known_sha256 = None
 
 
 class _Broken(DownloadError):
@@ -87,12 +100,14 @@ def _attempt(
     target: Path,
     tell: Tell,
     stop: threading.Event,
-) -> None:
+    known_sha256: str | None,
+) -> str:
     partial = _partial(target)
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     fd = os.open(partial, flags, 0o644)
     with os.fdopen(fd, "r+b", buffering=0) as file:
-        digest, have = _hash_present(file, entry, tell)
+        whole = known_sha256 is not None and os.fstat(fd).st_size == entry.size
+        digest, have = (None, entry.size) if whole else _hash_present(file, entry, tell)
         resumed = have > 0
         if have < entry.size:
             answer = _ask(link, model_id, entry, have)
@@ -103,18 +118,21 @@ def _attempt(
                 file.seek(0)
                 digest, have, resumed = hashlib.sha256(), 0, False
             _receive(link, answer, file, digest, entry.size - have, tell, stop)
-        if digest.hexdigest() != entry.sha256:
+        found: str = str(known_sha256) if digest is None else digest.hexdigest()
+        if entry.sha256 and found != entry.sha256:
             tell(-entry.size)
             file.truncate(0)
             if resumed:
                 raise _Broken("what was there of it before was damaged")
             raise BadManifestError(
                 f"{entry.path} of {model_id} is not what the store's manifest says:"
-                f" its sha256 is {digest.hexdigest()[:12]}…, not {entry.sha256[:12]}…",
+                f" its sha256 is {found[:12]}…, not {entry.sha256[:12]}…",
                 hint="the store's disk or the store itself is broken; check it on its host",
             )
         os.fsync(file.fileno())
-    partial.replace(target)
+    if entry.sha256:
+        partial.replace(target)
+    return found
 
 
 def _hash_present(file: Any, entry: FileEntry, tell: Tell) -> tuple[Any, int]:

@@ -1,6 +1,8 @@
 """Phases of all runners side by side: `GET /v1/diagnostics/cluster/timeline`, and our own
 `GET /v1/cluster/timeline`, which says more."""
 
+from typing import Literal
+
 from pydantic import Field
 
 from skulkd.wire.base import Attributes, CamelModel
@@ -45,11 +47,30 @@ class RunnerLive(CamelModel):
     still_seconds: float = Field(description="Since step or moves changed.")
 
 
+WaitReason = Literal["files", "memory", "ranks"]
+
+
+class RunnerWaiting(CamelModel):
+    """What a runner waits for before its process is started."""
+
+    reason: WaitReason = Field(
+        description="`files` of the model, free `memory`, or the other `ranks` of its group."
+    )
+    seconds: float = Field(description="Since it waits for this.")
+    detail: str | None = Field(default=None, description="What goes on, or what failed last.")
+    done_bytes: int | None = None
+    total_bytes: int | None = None
+    bytes_per_second: float | None = Field(default=None, description="Over the last 10 s.")
+    seconds_left: float | None = Field(default=None, description="At that rate.")
+    still_seconds: float | None = Field(default=None, description="Since the last byte came.")
+
+
 class RunnerStanding(RunnerSupervisorDiagnostics):
     """A supervisor's record with what only the timeline tells."""
 
     live: RunnerLive | None = None
     pending_seconds: float | None = None
+    waiting: RunnerWaiting | None = None
 
 
 class TimelineRunner(ClusterTimelineRunner):
@@ -60,6 +81,9 @@ class TimelineRunner(ClusterTimelineRunner):
     )
     pending_seconds: float | None = Field(default=None, description="Age of the oldest of them.")
     live: RunnerLive | None = Field(default=None, description="Null: it never told.")
+    waiting: RunnerWaiting | None = Field(
+        default=None, description="Null: its process is started, or has failed."
+    )
 
 
 class ClusterTimelineEntry(CamelModel):
@@ -114,6 +138,9 @@ class ClusterTimelineLimits(CamelModel):
     warmup_seconds: float
     connect_seconds: float
     first_report_seconds: float
+    progress_seconds: float | None = Field(
+        default=None, description="For a request whose first rank tells no progress."
+    )
 
 
 class TimelineEntry(ClusterTimelineEntry):

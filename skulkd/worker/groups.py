@@ -167,6 +167,7 @@ class Groups:
     async def _prepare(self, slot: Slot, seat: GroupSeat) -> None:
         try:
             seat.prepared = await self._hands.prepare(slot)
+            slot.record.waiting.begin("ranks")
         except CannotLaunch as error:
             slot.refuse(not_started(str(error), restart_helps=error.later), later_s=5.0)
 
@@ -187,6 +188,7 @@ class Groups:
             return
         seat.prepared = prepared
         seat.hold(port)
+        slot.record.waiting.begin("ranks")
 
     def _report(self, slot: Slot, seat: GroupSeat) -> None:
         report = seat.report(type(slot.record.status).__name__)

@@ -42,14 +42,22 @@ def _arithmetic(model_id: ModelId, need: Need, usable: int, memory: MemoryUsage)
 
 
 async def wait_for_room(
-    instance: Instance, runner_id: RunnerId, read: Callable[[], MemoryUsage], limit_s: float
+    instance: Instance,
+    runner_id: RunnerId,
+    read: Callable[[], MemoryUsage],
+    limit_s: float,
+    waiting: Callable[[str], None] = lambda shortage: None,
 ) -> str | None:
-    """The shortage that is still there after `limit_s`; None as soon as there is room."""
+    """The shortage that is still there after `limit_s`; None as soon as there is room.
+
+    `waiting` hears of every shortage that is waited for.
+    """
     ends = time.monotonic() + limit_s
     while True:
         short = shortage(instance, runner_id, await asyncio.to_thread(read))
         if short is None or time.monotonic() >= ends:
             return short
+        waiting(short)
         await asyncio.sleep(_LOOK_EVERY_S)
 
 

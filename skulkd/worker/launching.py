@@ -29,6 +29,7 @@ from skulkd.worker.log_files import log_path, prune_logs
 from skulkd.worker.model_files import FilesUnavailable, ModelFiles
 from skulkd.worker.options import WorkerOptions
 from skulkd.worker.process import Launch
+from skulkd.worker.waiting import WaitingView
 
 
 class CannotLaunch(Exception):
@@ -96,14 +97,17 @@ class Launcher:
         self._environ = environ
         self.blas: BlasChoice | None = None
 
-    async def prepare(self, instance: Instance, runner_id: RunnerId) -> Prepared:
+    async def prepare(
+        self, instance: Instance, runner_id: RunnerId, waiting: WaitingView
+    ) -> Prepared:
         """May take as long as the files take to come. Raises CannotLaunch."""
         shard = instance.shard_assignments.runner_to_shard[runner_id]
+        waiting.begin("files", progress=lambda: self._files.progress(shard))
         try:
             model_path = await self._files.ensure_files(shard)
         except FilesUnavailable as error:
             raise CannotLaunch(f"{error.code}: {error}", later=error.later) from error
-        await self._check_memory(instance, runner_id)
+        await self._check_memory(instance, runner_id, waiting)
         await asyncio.to_thread(self._look_around)
         options = self._options.runner
         if instance.context_token_limit is not None:
@@ -120,11 +124,20 @@ class Launcher:
         )
         return Prepared(configure, self._launch(runner_id))
 
-    async def _check_memory(self, instance: Instance, runner_id: RunnerId) -> None:
+    async def _check_memory(
+        self, instance: Instance, runner_id: RunnerId, waiting: WaitingView
+    ) -> None:
         if self._options.accelerated and sys.platform == "linux":
             return  # the weights go to the memory of the GPU, which the planner has counted
         limit_s = self._options.patience.memory_s
-        short = await wait_for_room(instance, runner_id, self._memory, limit_s)
+        waiting.begin("memory")
+        short = await wait_for_room(
+            instance,
+            runner_id,
+            self._memory,
+            limit_s,
+            lambda missing: waiting.begin("memory", detail=missing),
+        )
         if short is not None:
             raise CannotLaunch(short)
 

@@ -7,6 +7,7 @@ import asyncio
 from pathlib import Path
 from typing import Protocol
 
+from skulkd.store.progress import FilesProgress
 from skulkd.wire.ids import ModelId
 from skulkd.wire.runners import STAGING_FAILED
 from skulkd.wire.shards import ShardMetadata
@@ -33,6 +34,10 @@ class ModelFiles(Protocol):
         """
         ...
 
+    def progress(self, shard: ShardMetadata) -> FilesProgress | None:
+        """How far the files of this shard are; None while none are on their way."""
+        ...
+
 
 class Library(Protocol):
     """The models on this machine's disk. Both may block."""
@@ -57,6 +62,11 @@ class LibraryFiles:
         except TimeoutError as error:
             why = f"the models directory did not answer within {self._limit_s:g} s"
             raise FilesUnavailable(why, later=True) from error
+
+    def progress(self, shard: ShardMetadata) -> FilesProgress | None:
+        """Nothing is ever on its way."""
+        del shard
+        return None
 
     def _look(self, model_id: ModelId) -> Path:
         path = self._library.find(model_id)

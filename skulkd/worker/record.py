@@ -31,6 +31,7 @@ from skulkd.worker.flight_recorder import FlightRecorder
 from skulkd.worker.milestones import Milestones
 from skulkd.worker.pulse import PulseView
 from skulkd.worker.task_book import TaskBook
+from skulkd.worker.waiting import WaitingView
 
 # The names under which clients of the reference know these.
 _EVENT_NAMES: dict[type[FromRunner], str] = {
@@ -68,6 +69,7 @@ class RunnerRecord:
         self.book = TaskBook(clock)
         self.recorder = FlightRecorder(self.stamp(), clock)
         self.pulse = PulseView(clock)
+        self.waiting = WaitingView(clock)
         self.milestones = Milestones()
         self.pid: int | None = None
         self.alive = False
@@ -97,6 +99,7 @@ class RunnerRecord:
         self.started_at = self.heard_at = self._clock()
         self.recorder.restart(self.stamp())
         self.pulse.restart()
+        self.waiting.end()
         self.set_status(RunnerIdle())
         self.milestone("process_start_requested", f"blas={blas}" if blas else None)
 
@@ -236,4 +239,5 @@ class RunnerRecord:
             milestones=self.milestones.shown(),
             live=self.pulse.shown(),
             pending_seconds=book.pending_s,
+            waiting=self.waiting.shown(),
         )

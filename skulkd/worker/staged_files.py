@@ -10,6 +10,7 @@ from skulkd.store.errors import (
     StoreFetchError,
     StoreUnreachableError,
 )
+from skulkd.store.progress import FilesProgress
 from skulkd.store.staging import Staging
 from skulkd.wire.runners import STORE_FAILED
 from skulkd.wire.shards import ShardMetadata
@@ -33,3 +34,6 @@ class StagedFiles:
             raise FilesUnavailable(error.message, code=STORE_FAILED) from error
         except StoreError as error:
             raise FilesUnavailable(error.message, later=isinstance(error, _MAY_PASS)) from error
+
+    def progress(self, shard: ShardMetadata) -> FilesProgress | None:
+        return self._staging.progress(shard.model_card)

@@ -354,7 +354,11 @@ class Worker:
         )
 
     async def _prepare(self, slot: Slot) -> Prepared:
-        return await self._launcher.prepare(slot.instance, slot.runner_id)
+        waiting = slot.record.waiting
+        try:
+            return await self._launcher.prepare(slot.instance, slot.runner_id, waiting)
+        finally:
+            waiting.end()
 
     def _ask(self, action: Step) -> None:
         slot = self._slots[action.runner_id]

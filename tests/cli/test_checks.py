@@ -14,7 +14,7 @@ from skulkctl.views.nodes import node_items
 from skulkctl.views.ring import open_ring_links
 from skulkctl.views.status import status_document
 from tests.cli.stock import KITE2, recorded
-from tests.timeline.situations import d1
+from tests.timeline.situations import d1, situations
 
 GIB = 1024**3
 
@@ -244,6 +244,16 @@ def test_the_verdict_of_the_timeline_is_a_check() -> None:
     assert results(hung, "ranks") == ["fail"]
     assert message(hung, "ranks").startswith("HANG D1: gemma-4-26b Rank 1 on k2 is the only rank")
     assert results(facts(timeline=None), "ranks") == ["skip"]
+
+
+@pytest.mark.parametrize(
+    ("state", "result"),
+    [("WAITING", "warn"), ("RECOVERED", "warn"), ("RANK MISSING", "fail"), ("HANG", "fail")],
+)
+def test_waiting_and_recovered_inform_and_do_not_fail(state: str, result: str) -> None:
+    for situation in situations():
+        if situation.state == state:
+            assert results(facts(timeline=situation.timeline), "ranks") == [result], situation
 
 
 def test_a_model_without_a_place_is_a_failure() -> None:

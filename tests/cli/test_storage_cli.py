@@ -90,7 +90,7 @@ def test_a_model_on_its_way_is_a_row_with_rate_and_time_left() -> None:
     (item, _) = storage_items(CLUSTER, NOW, transfer(3 * GIB, 12 * GIB))
     row = copies_of([item])[-1]
     assert row["modelId"] == "org/coming"
-    assert row["state"] == "staging 25% of 12.0GiB, 1.0MiB/s, 18s left"
+    assert row["state"] == "staging 3.0GiB/12.0GiB, 1.0MiB/s, 18s left"
     assert row["inUseBy"] == ["being staged"]
 
 

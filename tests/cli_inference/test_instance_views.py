@@ -67,10 +67,17 @@ def test_a_failure_is_told_before_a_rank_that_is_farther_behind() -> None:
     assert [failure["rank"] for failure in failures(item)] == [1]
 
 
+def test_of_two_ranks_without_a_process_the_one_without_files_is_told() -> None:
+    state = a_state({"RunnerIdle": {}}, {"RunnerIdle": {}})
+    state["downloads"] = {KITE2: [an_ongoing_download(GIB, 3 * GIB)]}
+    (item,) = instance_items(state)
+    assert item["detail"] == "staging 1.0GiB/3.0GiB, 1.0MiB/s, 18s left"
+
+
 @pytest.mark.parametrize(
     ("download", "detail"),
     [
-        (an_ongoing_download(GIB, 3 * GIB), "staging 1.0GiB/3.0GiB, 18s left"),
+        (an_ongoing_download(GIB, 3 * GIB), "staging 1.0GiB/3.0GiB, 1.0MiB/s, 18s left"),
         (a_download("DownloadPending"), "staging not begun"),
         (a_download("DownloadFailed", errorMessage="disk full"), "staging failed: disk full"),
         (a_download("DownloadCompleted", total={"inBytes": 5}), "waiting for a runner"),

@@ -141,6 +141,16 @@ def test_sums(tmp_path: Path) -> None:
     assert [one.friendly_name for one in stats.source_nodes] == ["kite1", None]
 
 
+def test_steps_inside_a_decode_are_not_counted_twice(tmp_path: Path) -> None:
+    files = TraceFiles(tmp_path)
+    steps = [span("decode_step", start, 40, category="decode") for start in (100, 150, 200)]
+    files.add(part(0, span("decode", 100, 150), *steps, size=1))
+    trace = files.read(TASK)
+    found = stats_of(trace, []).by_category["decode"]
+    assert (found.total_us, found.count, found.min_us, found.max_us) == (150, 4, 40, 150)
+    assert found.avg_us == 67.5
+
+
 def test_the_same_task_on_several_nodes_is_one_row(tmp_path: Path) -> None:
     a, b = TraceFiles(tmp_path / "a"), TraceFiles(tmp_path / "b")
     a.add(part(0, span("prefill", 1, 2)))

@@ -97,7 +97,11 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @contextlib.contextmanager
-def fake_store(manifest: bytes | Callable[[], bytes], file: Handler) -> Iterator[StoreAddress]:
+def fake_store(
+    manifest: bytes | Callable[[], bytes],
+    file: Handler,
+    listing: Callable[[], bytes] | None = None,
+) -> Iterator[StoreAddress]:
     """A store that says this of its models and handles files as the test likes."""
     thread = LoopThread()
 
@@ -105,9 +109,14 @@ def fake_store(manifest: bytes | Callable[[], bytes], file: Handler) -> Iterator
         body = manifest() if callable(manifest) else manifest
         return web.Response(body=body, content_type="application/json")
 
+    async def list_files(_request: web.Request) -> web.Response:
+        return web.Response(body=listing() if listing else b"", content_type="application/json")
+
     async def start() -> tuple[web.AppRunner, int]:
         app = web.Application()
         app.router.add_get("/manifests/{id}", tell)
+        if listing is not None:
+            app.router.add_get("/listings/{id}", list_files)
         app.router.add_get("/models/{id}/{path:.+}", file)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await runner.setup()

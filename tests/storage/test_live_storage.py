@@ -17,6 +17,7 @@ from tests.cluster_live.live_node import LiveNode
 from tests.daemon_process import daemon_environ, spawn_daemon, wait_until
 
 DEADLINE_S = 300.0
+LARGE_BYTES = 512 << 20
 
 
 @pytest.fixture
@@ -90,6 +91,47 @@ def test_a_node_stages_serves_keeps_and_clears(pair: LiveCluster) -> None:
     assert host.ask("DELETE", f"/instance/{instance_id}").status == 200
     wait_until(lambda: not staged(node), "the eviction of what nobody uses", DEADLINE_S)
     assert (host.home / "models" / "skulk--tiny-llama" / "config.json").exists()
+
+
+def add_large_file(host: LiveNode) -> int:
+    """A file without content that takes a while to be read and copied; the model's bytes then."""
+    directory = host.home / "models" / "skulk--tiny-llama"
+    with (directory / "extra.bin").open("wb") as file:
+        file.truncate(LARGE_BYTES)
+    return sum(file.stat().st_size for file in directory.iterdir() if file.is_file())
+
+
+def worst_finding(node: LiveNode) -> tuple[int, dict[str, Any]]:
+    done = ctl(node, "timeline", "--check", "--hang-after", "100ms", "-o", "json")
+    return done.returncode, json.loads(done.stdout)["verdict"]["findings"][0]
+
+
+def test_a_group_that_waits_for_files_is_waiting_and_never_hangs(pair: LiveCluster) -> None:
+    """Also with a limit that any copy exceeds."""
+    host = pair.nodes[0]
+    total_bytes = add_large_file(host)
+    placed = host.post("/place_instance", {"model_id": TINY_MODEL_ID, "min_nodes": 2})
+    assert placed.status == 200, placed
+    seen: list[dict[str, Any]] = []
+
+    def is_ready() -> bool:
+        code, found = worst_finding(host)
+        if any(one["reason"] == "files" for one in found["waiting"]):
+            assert (code, found["state"], found["rule"]) == (0, "WAITING", "FILES")
+            assert ctl(host, "doctor", "-q").returncode == 0
+            seen.append(found)
+        statuses = host.state()["runners"].values()
+        return len(statuses) == 2 and all("RunnerReady" in status for status in statuses)
+
+    wait_until(is_ready, "the model to be ready", DEADLINE_S)
+    assert seen, "the copy was over before anybody looked"
+    waits = [{one["rank"]: one for one in found["waiting"]} for found in seen]
+    (late,) = {rank for found in waits for rank, one in found.items() if one["reason"] == "files"}
+    assert all(found[1 - late]["reason"] == "ranks" for found in waits if 1 - late in found)
+    copies = [found[late] for found in waits]
+    assert copies[-1]["totalBytes"] == total_bytes
+    done = [one["doneBytes"] for one in copies]
+    assert done == sorted(done)
 
 
 def test_a_staging_directory_around_the_store_is_refused_at_the_start(tmp_path: Path) -> None:

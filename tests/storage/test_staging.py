@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -24,15 +24,17 @@ from skulkd.store.errors import (
     BusyError,
     DownloadError,
     NoSpaceError,
+    StoreError,
     StoreUnreachableError,
     UnknownModelError,
 )
 from skulkd.store.manifest import Manifest, parse_manifest, why_not_a_path
-from skulkd.store.stage import StageJob, fetch_manifest, stage_model
+from skulkd.store.stage import StageJob, fetch_manifest, stage_from_store, stage_model
 from skulkd.store.staging_area import StagingArea
 from skulkd.store.store_link import StoreAddress
 from skulkd.store.tiny import make_tiny_model
 from skulkd.store.transfer import PIECE, Patience, Stopped
+from tests.daemon_process import wait_until
 from tests.storage.store_server import address_of, fake_store, manifest_of, raw_manifest, real_store
 
 ROOT = Path(__file__).parents[2]
@@ -438,6 +440,90 @@ def test_links_in_the_staging_directory_are_not_followed(
     assert not (path / "config.json").is_symlink()
 
 
+class Hashing:
+    """A store that has no checksums yet; `finish` lets it tell them."""
+
+    def __init__(self, content: bytes, told: bytes | None = None) -> None:
+        self.content = content
+        self.manifest = manifest_for(content if told is None else told)
+        self.done = threading.Event()
+        self.asked: list[str | None] = []
+
+    def tell(self) -> bytes:
+        if not self.done.is_set():
+            size = len(self.content)
+            raise web.HTTPServiceUnavailable(text=f'{{"hashed_bytes": 5, "total_bytes": {size}}}')
+        return self.manifest
+
+    async def file(self, request: web.Request) -> web.StreamResponse:
+        self.asked.append(request.headers.get("Range"))
+        return web.Response(body=self.content)
+
+    def listing(self) -> bytes:
+        files = [{"path": "a", "size": len(self.content)}]
+        return json.dumps({"model_id": "org/m", "files": files}).encode()
+
+
+def stage_beside(area: StagingArea, store: StoreAddress, job: StageJob) -> Future[Path]:
+    """A staging in a thread of its own."""
+    pool = ThreadPoolExecutor(1)
+    staged = pool.submit(stage_from_store, area, store, "org/m", job, patience=HASTY)
+    pool.shutdown(wait=False)
+    return staged
+
+
+def test_bytes_are_copied_while_the_store_computes_checksums(area: StagingArea) -> None:
+    hashing, job = Hashing(RIGHT), StageJob()
+    with fake_store(hashing.tell, hashing.file, hashing.listing) as store:
+        staged = stage_beside(area, store, job)
+        wait_until(lambda: job.done_bytes == len(RIGHT), "every byte", 30.0)
+        assert (job.total_bytes, job.hashed) == (64, (5, 64))
+        assert not staged.done()
+        assert not area.is_complete("org/m")
+        assert not (area.path_of("org/m") / "a").exists(), (
+            "not under its name before it is verified"
+        )
+        hashing.done.set()
+        path = staged.result(30.0)
+    assert (path / "a").read_bytes() == RIGHT
+    assert area.is_complete("org/m")
+    assert hashing.asked == [None], "no byte is asked for twice"
+    assert (job.done_bytes, job.present_bytes, job.done_files) == (64, 0, 1)
+
+
+def test_bytes_that_were_copied_early_are_verified_like_all_others(area: StagingArea) -> None:
+    hashing = Hashing(b"wrong" * 16, told=b"right" * 16)
+    with fake_store(hashing.tell, hashing.file, hashing.listing) as store:
+        staged = stage_beside(area, store, StageJob())
+        wait_until(lambda: hashing.asked, "the first bytes", 30.0)
+        hashing.done.set()
+        with pytest.raises(BadManifestError, match="is not what the store's manifest says"):
+            staged.result(30.0)
+    assert not area.is_complete("org/m")
+    assert not (area.path_of("org/m") / "a").exists()
+
+
+def test_a_store_without_listings_is_waited_for(area: StagingArea) -> None:
+    hashing, job = Hashing(RIGHT), StageJob()
+    with fake_store(hashing.tell, hashing.file) as store:
+        staged = stage_beside(area, store, job)
+        wait_until(lambda: job.hashed is not None, "the first answer", 30.0)
+        hashing.done.set()
+        path = staged.result(30.0)
+    assert (path / "a").read_bytes() == RIGHT
+
+
+def test_a_stop_ends_a_copy_that_waits_for_checksums(area: StagingArea) -> None:
+    hashing, job = Hashing(RIGHT), StageJob()
+    with fake_store(hashing.tell, hashing.file, hashing.listing) as store:
+        staged = stage_beside(area, store, job)
+        wait_until(lambda: job.done_bytes == len(RIGHT), "every byte", 30.0)
+        job.stop()
+        with pytest.raises(StoreError):
+            staged.result(30.0)
+    assert not area.is_complete("org/m")
+
+
 def test_checksums_that_take_long_are_waited_for(area: StagingArea) -> None:
     answers = iter([b"", b""])
 
@@ -453,4 +539,5 @@ def test_checksums_that_take_long_are_waited_for(area: StagingArea) -> None:
         job = StageJob()
         found: Manifest = fetch_manifest(store, "org/m", job, HASTY)
     assert found.total_bytes == 64
-    assert job.hashed == (5, 10)
+    assert job.total_bytes == 10, "the total is known before the first byte"
+    assert job.hashed is None

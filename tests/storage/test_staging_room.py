@@ -13,8 +13,9 @@ import pytest
 from aiohttp import web
 
 from skulkd.store.errors import DownloadError, NoSpaceError, StoreUnreachableError
+from skulkd.store.files_meter import FilesMeter
 from skulkd.store.library import ModelLibrary
-from skulkd.store.progress_events import Throttle, staging_progress
+from skulkd.store.progress_events import Entry, Throttle
 from skulkd.store.room import StoreRoom, Surroundings, build_store
 from skulkd.store.setup import StoreSetup
 from skulkd.store.stage import StageJob
@@ -29,6 +30,7 @@ from skulkd.wire.downloads import (
     DownloadOngoing,
     DownloadPending,
     DownloadProgress,
+    DownloadProgressData,
 )
 from skulkd.wire.ids import NodeId
 from skulkd.wire.state import State
@@ -309,16 +311,122 @@ async def test_a_failure_stays_visible_until_somebody_tries_again(rig: Rig) -> N
 # --- arithmetic ---
 
 
+class Watch:
+    """A clock that a test turns."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def a_meter(watch: Watch, told: list[DownloadProgress], total_bytes: int = 1000) -> FilesMeter:
+    return FilesMeter(Entry(NODE, shard(card(MODEL))), told.append, watch, total_bytes)
+
+
+def last_data(told: list[DownloadProgress]) -> DownloadProgressData:
+    entry = told[-1]
+    assert isinstance(entry, DownloadOngoing)
+    return entry.download_progress
+
+
 def test_progress_tells_bytes_rate_and_time_left() -> None:
-    job = StageJob(total_bytes=1000, total_files=2, present_bytes=200, done_bytes=600, done_files=1)
-    job.sizes, job.file_bytes = {"a": 400, "b": 600}, {"a": 400, "b": 200}
-    data = staging_progress(job, elapsed_s=2.0)
+    watch, told = Watch(), []
+    meter = a_meter(watch, told)
+    job = StageJob(total_bytes=1000, total_files=2, present_bytes=200, done_bytes=200)
+    job.sizes, job.file_bytes = {"a": 400, "b": 600}, {"a": 200}
+    meter.update_stage(job)
+    watch.now += 2.0
+    job.done_bytes, job.done_files, job.file_bytes = 600, 1, {"a": 400, "b": 200}
+    meter.update_stage(job)
+    data = last_data(told)
     assert (data.downloaded.in_bytes, data.total.in_bytes) == (600, 1000)
     assert data.downloaded_this_session.in_bytes == 400
     assert (data.speed, data.eta_ms) == (200.0, 2000)
     assert (data.completed_files, data.total_files) == (1, 2)
     assert list(data.files) == ["b"]
     json.loads(data.model_dump_json())
+
+
+def test_the_total_is_told_as_soon_as_the_store_knows_it() -> None:
+    watch, told = Watch(), []
+    meter = a_meter(watch, told, total_bytes=15)
+    job = StageJob()
+    meter.update_stage(job)
+    assert last_data(told).total.in_bytes == 15, "what the card says, until then"
+    watch.now += 0.25
+    job.total_bytes, job.hashed = 6000, (1500, 6000)
+    meter.update_stage(job)
+    assert last_data(told).total.in_bytes == 6000
+    assert meter.shown().detail == "the store is computing checksums (25 %)"
+
+
+def test_time_before_the_first_byte_does_not_count_for_the_rate() -> None:
+    watch, told = Watch(), []
+    meter = a_meter(watch, told)
+    job = StageJob(total_bytes=1000)
+    for _ in range(40):
+        meter.update_stage(job)
+        watch.now += 1.0
+    for _ in range(3):
+        watch.now += 1.0
+        job.done_bytes += 100
+        meter.update_stage(job)
+    assert meter.shown().bytes_per_second == pytest.approx(75.0, rel=0.35)
+    assert meter.shown().seconds_left == pytest.approx(9.0, rel=0.35)
+
+
+def test_a_transfer_that_stands_still_says_so_and_why() -> None:
+    watch, told = Watch(), []
+    meter = a_meter(watch, told)
+    job = StageJob(total_bytes=1000)
+    job.add("a", 100)
+    meter.update_stage(job)
+    job.failed("a: the connection broke (attempt 1 of 5 failed)")
+    for _ in range(30):
+        watch.now += 1.0
+        meter.update_stage(job)
+    shown = meter.shown()
+    assert (shown.still_s, shown.bytes_per_second, shown.seconds_left) == (30.0, 0.0, None)
+    assert shown.detail == "a: the connection broke (attempt 1 of 5 failed)"
+    job.add("a", 1)
+    meter.update_stage(job)
+    assert (meter.shown().still_s, meter.shown().detail) == (0.0, None)
+
+
+def test_a_store_that_computes_checksums_does_not_stand_still() -> None:
+    watch, told = Watch(), []
+    meter = a_meter(watch, told)
+    job = StageJob(total_bytes=1000)
+    for done in range(40):
+        watch.now += 1.0
+        job.hashed = (done, 1000)
+        meter.update_stage(job)
+    assert meter.shown().still_s == 0.0
+    watch.now += 20.0
+    meter.update_stage(job)
+    assert meter.shown().still_s == 20.0
+
+
+async def test_progress_of_a_model_is_known_only_while_it_is_on_its_way(tmp_path: Path) -> None:
+    slow = SlowStore()
+    with fake_store(slow.manifest, slow.file) as store:
+        rig = Rig(tmp_path, store.port)
+        wanted = card("org/m")
+        assert rig.room.staging.progress(wanted) is None
+        staging = asyncio.create_task(rig.room.staging.ensure(shard(wanted)))
+        await until(lambda: slow.asked, "the transfer")
+        await until(
+            lambda: (shown := rig.room.staging.progress(wanted)) and shown.done_bytes == 500,
+            "the bytes that came",
+        )
+        shown = rig.room.staging.progress(wanted)
+        assert shown is not None
+        assert shown.total_bytes == len(slow.data)
+        slow.finish()
+        await staging
+        assert rig.room.staging.progress(wanted) is None
 
 
 def test_few_events_tell_of_a_long_transfer() -> None:

@@ -54,6 +54,7 @@ def rank(
     instance: str = INSTANCE,
     live: dict[str, Any] | None = None,
     pending_s: float | None = None,
+    waiting: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """One runner and its entries; its phase is that of its newest step."""
     phase = steps[-1][1] if steps else "created"
@@ -80,6 +81,7 @@ def rank(
             "pendingTaskIds": [] if pending_s is None else ["88d1aa22"],
             "pendingSeconds": pending_s,
             "live": live,
+            "waiting": waiting,
         },
     }
 
@@ -103,6 +105,14 @@ def pulse(
         "silentSeconds": silent_s,
         "stillSeconds": still_s,
     }
+
+
+def unstarted(number: int, reason: str, seconds: float, **facts: Any) -> dict[str, Any]:
+    """A rank without a process, and what it waits for."""
+    waiting = {"reason": reason, "seconds": seconds, "detail": None, **facts}
+    return rank(
+        number, [], status="RunnerIdle", alive=False, task=None, in_phase_s=seconds, waiting=waiting
+    )
 
 
 def timeline(

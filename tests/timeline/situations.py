@@ -14,6 +14,7 @@ from tests.timeline.builders import (
     rank,
     step,
     timeline,
+    unstarted,
 )
 
 
@@ -106,9 +107,33 @@ def by_pulse() -> list[Situation]:
     ]  # fmt: skip
 
 
+def by_waiting() -> list[Situation]:
+    """Ranks that wait for something known: never a hang, however long it takes."""
+    copying = {"doneBytes": 3 << 30, "totalBytes": 6 << 30, "stillSeconds": 0.2}
+    stopped = {**copying, "stillSeconds": 400.0, "detail": "the store does not answer"}
+    return [
+        Situation("FILES", "WAITING", 1, timeline(
+            unstarted(0, "ranks", 900), unstarted(1, "files", 900, **copying)), "a long copy"),
+        Situation("FILES", "WAITING", 0, timeline(unstarted(0, "files", 3)), "told at once"),
+        Situation("FILES", "WAITING", 1, timeline(
+            unstarted(0, "ranks", 900), unstarted(1, "files", 900, **stopped)), "no bytes come"),
+        Situation("FILES", "WAITING", 0, timeline(
+            unstarted(0, "files", 900, **copying), unstarted(1, "memory", 90)), "files come first"),
+        Situation("MEMORY", "WAITING", 1, timeline(
+            unstarted(0, "ranks", 90), unstarted(1, "memory", 90, detail="2.00 GiB short"))),
+        Situation("START", "WAITING", None, timeline(
+            unstarted(0, "ranks", 8), unstarted(1, "ranks", 8)), "all are ready to start"),
+        Situation("START", "HANG", None, timeline(
+            unstarted(0, "ranks", 60), unstarted(1, "ranks", 31)), "and nobody starts them"),
+        Situation("DRAIN", "WAITING", None, timeline(
+            rank(0, [step(90, "shutdown_cleanup", "shutdown")], status="RunnerShuttingDown",
+                 task=None)), "on its way out"),
+    ]  # fmt: skip
+
+
 def situations() -> list[Situation]:
     """Every rule that a timeline can show, by entries alone where they suffice."""
-    return [*by_entries(), *by_pulse()]
+    return [*by_entries(), *by_pulse(), *by_waiting()]
 
 
 def by_entries() -> list[Situation]:

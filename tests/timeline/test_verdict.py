@@ -20,6 +20,7 @@ from tests.timeline.builders import (
     rank,
     step,
     timeline,
+    unstarted,
 )
 from tests.timeline.situations import RECV, Situation, d1, decoding, situations
 
@@ -28,14 +29,17 @@ CATALOGUE = [f"D{number}" for number in range(1, 27)]
 """The signatures of the runbook; each needs a timeline that shows it."""
 
 
-@pytest.mark.parametrize("rule", [*CATALOGUE, "D0", "FROZEN", "EVAL", "LOAD"])
+WAITS = ["FILES", "MEMORY", "START", "DRAIN"]
+
+
+@pytest.mark.parametrize("rule", [*CATALOGUE, *WAITS, "D0", "FROZEN", "EVAL", "LOAD"])
 def test_every_signature_has_a_timeline_that_shows_it(rule: str) -> None:
     shown = [one for one in situations() if one.rule == rule]
     assert shown, f"no timeline shows {rule}"
     assert all(judge(one.timeline, names=NODES).worst.rule == rule for one in shown)
 
 
-@pytest.mark.parametrize("rule", [*CATALOGUE, "D0", "FROZEN"])
+@pytest.mark.parametrize("rule", [*CATALOGUE, *WAITS, "D0", "FROZEN"])
 def test_the_runbook_says_what_to_do_about_every_signature(rule: str) -> None:
     rows = [row for row in RUNBOOK.read_text().splitlines() if row.startswith("| ")]
     named = [row for row in rows if rule in re.split(r"[ ,|]+", row.split("|")[1])]
@@ -318,3 +322,121 @@ def test_the_most_urgent_placement_speaks_first() -> None:
 def test_nothing_at_all_is_well() -> None:
     assert judge(timeline()).worst.state is State.OK
     assert judge({}).worst.state is State.OK
+
+
+COPY = {"doneBytes": 3 << 30, "totalBytes": 6 << 30}
+
+
+@pytest.mark.parametrize(
+    ("facts", "told"),
+    [
+        pytest.param({}, "waits for model files.", id="nothing-known"),
+        pytest.param(
+            {**COPY, "bytesPerSecond": 80 << 20, "secondsLeft": 38.4, "stillSeconds": 0.1},
+            "waits for model files: 3.0GiB/6.0GiB, 80.0MiB/s, 38s left.",
+            id="copying",
+        ),
+        pytest.param(
+            {"doneBytes": 0, "totalBytes": 6 << 30, "detail": "the store is computing checksums"},
+            "waits for model files: 0B/6.0GiB, the store is computing checksums.",
+            id="before-the-first-byte",
+        ),
+        pytest.param(
+            {**COPY, "bytesPerSecond": 0.0, "stillSeconds": 42.0},
+            "waits for model files: 3.0GiB/6.0GiB, no bytes for 42s.",
+            id="stands-still",
+        ),
+        pytest.param(
+            {**COPY, "stillSeconds": 42.0, "detail": "the store at 127.0.0.1:9 does not answer"},
+            "waits for model files: 3.0GiB/6.0GiB, no bytes for 42s, "
+            "the store at 127.0.0.1:9 does not answer.",
+            id="store-gone",
+        ),
+    ],
+)
+def test_a_wait_for_files_tells_bytes_rate_time_left_and_trouble(
+    facts: dict[str, Any], told: str
+) -> None:
+    both = timeline(unstarted(0, "ranks", 90), unstarted(1, "files", 90, **facts))
+    worst = judge(both, both, names=NODES).worst
+    assert worst.state is State.WAITING
+    assert worst.says == (f"Rank 1 on kite2 {told}", "Rank 0 waits for it.")
+    document = worst.document()
+    assert document["waitsFor"] == "files"
+    waiting = document["waiting"]
+    assert isinstance(waiting, list)
+    assert [one["reason"] for one in waiting] == ["ranks", "files"]
+    assert waiting[1]["doneBytes"] == facts.get("doneBytes")
+
+
+def test_a_rank_that_failed_is_told_before_one_that_waits_for_files() -> None:
+    failed = rank(0, [], status="RunnerFailed", alive=False, task=None)
+    worst = judge(timeline(failed, unstarted(1, "files", 90))).worst
+    assert worst.state is State.RANK_MISSING
+
+
+def test_a_rank_that_failed_and_gets_its_files_again_waits() -> None:
+    again = unstarted(0, "files", 4, detail="the store does not answer")
+    again["runner"]["statusKind"] = "RunnerFailed"
+    worst = judge(timeline(again), names=NODES).worst
+    assert (worst.state, worst.rule) == (State.WAITING, "FILES")
+    assert worst.says == ("Rank 0 on kite1 waits for model files: the store does not answer.",)
+
+
+@pytest.mark.parametrize("status", ["RunnerReady", "RunnerRunning", "RunnerShuttingDown"])
+@pytest.mark.parametrize(
+    ("pending_s", "state"), [(2.0, State.OK), (6.0, State.WAITING), (31.0, State.HANG)]
+)
+def test_a_task_that_no_rank_takes_is_told_whatever_the_status_says(
+    status: str, pending_s: float, state: State
+) -> None:
+    idle = [step(540, "idle", "runner_ready")]
+    ranks = [
+        rank(number, idle, status=status, task=None, pending_s=pending_s if number == 0 else None)
+        for number in range(2)
+    ]
+    worst = judge(timeline(*ranks)).worst
+    if status == "RunnerShuttingDown" and state is State.OK:
+        assert worst.rule == "DRAIN"
+        return
+    assert worst.state is state
+    assert worst.rule == (None if state is State.OK else "D21")
+
+
+def test_a_task_that_is_not_taken_while_others_move_is_waiting_and_no_hang() -> None:
+    both = timeline(rank(0, decoding(1, 5), pending_s=90.0), rank(1, decoding(1, 5)))
+    worst = judge(both).worst
+    assert (worst.state, worst.rule) == (State.WAITING, "D21")
+    assert worst.says[1] == "The ranks work on other tasks."
+
+
+def test_a_task_that_waits_for_an_unknown_time_is_no_hang() -> None:
+    idle = rank(0, [step(540, "idle", "runner_ready")], status="RunnerReady", task=None)
+    idle["runner"]["pendingTaskIds"] = [TASK]
+    worst = judge(timeline(idle)).worst
+    assert (worst.state, worst.rule) == (State.WAITING, "D21")
+    assert worst.says[0] == f"Rank 0 has not taken task {TASK} yet."
+
+
+def test_a_recovered_hang_is_a_note_that_says_how_long_it_is_shown() -> None:
+    recovered = next(one for one in situations() if one.state == "RECOVERED")
+    worst = judge(recovered.timeline, names=NODES).worst
+    assert not worst.is_problem
+    # It ended 90 s before 14:07:32.
+    assert worst.says[-1] == "This is shown for 10 minutes, until 14:16:02Z."
+    assert judge(recovered.timeline, limits=Limits(recovered_s=80)).worst.state is State.OK
+
+
+OURS = {"limits": {"evalSeconds": 60.0, "agreementSeconds": 60.0, "progressSeconds": 75.0}}
+
+
+def test_our_daemons_end_every_request_that_stands_still() -> None:
+    alone = rank(0, [enter(70, "vision_preprocess", "prepare_vision")])
+    assert judge(timeline(alone)).worst.deadlines == (), "a stock node has no such limit"
+    worst = judge(timeline(alone, **OURS)).worst
+    assert [str(one) for one in worst.deadlines] == [
+        "the 60 s eval limit should have ended rank 0 10 s ago"
+    ]
+    frozen = rank(0, decoding(41, 2), live=pulse(40, "pipeline_step", silent_s=40.0))
+    worst = judge(timeline(frozen, **OURS)).worst
+    assert [str(one) for one in worst.deadlines] == ["the 75 s progress limit ends rank 0 in 35 s"]

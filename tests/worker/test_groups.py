@@ -11,9 +11,12 @@ from pathlib import Path
 import pytest
 
 from skulkd.runner.protocol import GenerationOptions
+from skulkd.store.progress import FilesProgress
 from skulkd.wire.events import TaskCreated, TaskFailed
 from skulkd.wire.ids import InstanceId
 from skulkd.wire.runners import RunnerFailed, RunnerReady
+from skulkd.wire.shards import ShardMetadata
+from skulkd.wire.timeline import RunnerStanding
 from skulkd.worker.refusals import NoSuchInstance, NotReady
 from tests.worker.group_rig import OPTIONS, group_of, group_ready
 from tests.worker.rig import (
@@ -259,14 +262,50 @@ class Slow:
         finally:
             self.waiting -= 1
 
+    def progress(self, _shard: object) -> FilesProgress | None:
+        return FilesProgress(3, 10, 1.5, 4.7, 0.5, "the store is computing checksums")
+
 
 async def test_files_of_a_deleted_group_are_not_waited_for(tmp_path: Path) -> None:
     files = Slow()
     async with group_of(tmp_path, [stand_in()] * 2, files=files) as rig:
         instance_id = rig.place()
         await eventually(lambda: files.waiting == 2, "both nodes to wait for files")
+        for worker in rig.workers:
+            (record,) = worker.diagnostics()
+            assert isinstance(record, RunnerStanding)
+            assert record.waiting is not None
+            assert (record.waiting.reason, record.waiting.done_bytes) == ("files", 3)
+            assert record.waiting.detail == "the store is computing checksums"
         rig.delete(instance_id)
         await eventually(lambda: files.waiting == 0, "nobody to wait any more")
         await eventually(
             lambda: not any(worker.diagnostics() for worker in rig.workers), "no record to be left"
         )
+
+
+class OnlyHere:
+    """Files are here on one node and never come to the other."""
+
+    def __init__(self, path: Path, absent: Slow) -> None:
+        self._path = path
+        self._absent = absent
+
+    async def ensure_files(self, shard: ShardMetadata) -> Path:
+        return self._path if shard.device_rank == 0 else await self._absent.ensure_files(shard)
+
+    def progress(self, _shard: object) -> FilesProgress | None:
+        return None
+
+
+async def test_a_rank_with_its_files_waits_for_the_others(tmp_path: Path) -> None:
+    files = OnlyHere(tmp_path, Slow())
+    async with group_of(tmp_path, [stand_in()] * 2, files=files) as rig:
+        rig.place()
+
+        def reasons() -> list[str | None]:
+            records = [record for worker in rig.workers for record in worker.diagnostics()]
+            standing = [record for record in records if isinstance(record, RunnerStanding)]
+            return sorted(one.waiting.reason if one.waiting else "" for one in standing)
+
+        await eventually(lambda: reasons() == ["files", "ranks"], "both ranks to say why they wait")
