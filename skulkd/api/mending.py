@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable
 
 from skulkd.api.journal import Journal
+from skulkd.api.placement_errors import NOT_ABOUT_THE_PLAN
 from skulkd.api.placing import Placements
 from skulkd.cluster.reign import GetReign
 from skulkd.cluster.replica import Replica
@@ -20,6 +21,8 @@ from skulkd.placement.repairs import Repair, refused_event, repairs
 from skulkd.wire.events import Event
 from skulkd.wire.ids import NodeId
 from skulkd.wire.state import State
+
+RETRY_S = 10.0
 
 log = logging.getLogger(__name__)
 
@@ -72,12 +75,21 @@ class Mending:
             log.info("%s was deleted, or works again, before it was moved", instance_id)
         except Refusal as refusal:
             log.warning("%s stays where it failed: %s", instance_id, refusal)
+            if refusal.kind in NOT_ABOUT_THE_PLAN:
+                # Another plan would be refused, too; the same one may not be in a while.
+                asyncio.get_running_loop().call_later(RETRY_S, self._retry, _key(repair))
+                return
             state = self._placements.state()
             self._append(refused_event(repair, state, refusal.kind, str(refusal)))
         except TimeoutError:
             log.warning("nobody decided where %s goes; it stays where it failed", instance_id)
         else:
             log.warning("%s was placed anew: %s", instance_id, repair.reason)
+
+    def _retry(self, key: tuple[str, ...]) -> None:
+        self._tried.discard(key)
+        if self._task is None and self._open(self._replica.state):
+            self._task = asyncio.get_running_loop().create_task(self._mend())
 
     def _open(self, state: State) -> list[Repair]:
         if self._reign().master_node_id != self._node_id:

@@ -161,7 +161,7 @@ class Commits:
             if self._saving is None:
                 branch = self._core.ledger.branch()
                 self._decide_batch(branch)
-                self._apply(branch.session)
+                self._apply(branch.session, branch.head)
                 continue
             async with self._saving.lock:
                 await self._write_batch(self._saving)
@@ -178,7 +178,7 @@ class Commits:
             for order in self._batch:
                 self._refuse(order, self._storage_refusal(error))
         else:
-            self._apply(branch.session)
+            self._apply(branch.session, branch.head)
             self._lose_nodes(living - set(self._core.roster.living()))
 
     def _decide_batch(self, branch: Ledger) -> None:
@@ -209,7 +209,8 @@ class Commits:
         order.decision = Decision(events, decision.answer)
         return True
 
-    def _apply(self, session: Session | None) -> None:
+    def _apply(self, session: Session | None, head: int) -> None:
+        """`head`: the index that was written."""
         batch, ruling = self._batch, self._core.ruling
         if ruling is None or ruling.session != session:
             # It is on this disk, but another node orders events now and decides it anew.
@@ -220,6 +221,9 @@ class Commits:
             answer = order.decision.answer.decode()
             order.index = ruling.append(order.decision.events, order.command, answer)
         self._applied()
+        if self._saving is not None and batch and batch[-1].index != head:
+            # Other events came between: the record must not look older than what it holds.
+            self._saving.save_now()
         self._await_follower(batch)
 
     def _lose_nodes(self, gone: set[NodeId]) -> None:

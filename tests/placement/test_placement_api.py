@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from skulkd.api import mending as mending_module
 from skulkd.api.mending import Mending
 from skulkd.api.services import Services
 from skulkd.cluster.commands import NO_MASTER
+from skulkd.cluster.commits import STORAGE_FULL
 from skulkd.cluster.reign import lone_reign
 from skulkd.peers import PeerRefused
 from skulkd.wire.events import RunnerStatusUpdated
@@ -320,6 +322,34 @@ async def test_a_move_keeps_to_the_nodes_that_the_order_allowed(
     assert mending._task is not None
     await mending._task
     assert sorted(nodes_of(node, answer["instance_id"])) == ["b", OWN]
+
+
+async def test_a_move_that_could_not_be_written_is_tried_again(
+    node: Services, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mending_module, "RETRY_S", 0.01)
+    mending = Mending(node.placements, node.replica, lone_reign(OWN), OWN)
+    mending.watch(node.inference.journal)
+    _, answer = await place(client, MODEL)
+    decide, refusals = node.placements._send, 0
+
+    async def full_once(kind: str, body: bytes, deadline_s: float) -> bytes:
+        nonlocal refusals
+        if not refusals:
+            refusals += 1
+            raise PeerRefused(OWN, STORAGE_FULL, "no space", b"{}")
+        return await decide(kind, body, deadline_s)
+
+    node.placements.through(full_once)
+    instance = next(iter(node.replica.state.instances.values()))
+    runner_id = next(iter(instance.shard_assignments.runner_to_shard))
+    failed = RunnerFailed(error_message=f"{MEMORY_GUARD}: somebody took it")
+    node.inference.journal.append(RunnerStatusUpdated(runner_id=runner_id, runner_status=failed))
+    async with asyncio.timeout(20):
+        while len(nodes_of(node, answer["instance_id"])) == 1:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    _, log = await client.ask("GET", "/events")
+    assert not any("InstanceMoveRefused" in event for event in log)
 
 
 async def test_what_the_master_refused_elsewhere_keeps_its_kind_words_and_hints(
