@@ -103,7 +103,6 @@ class Invocation:
         self, resource: Resource, items: Sequence[Document], columns: str | None = None
     ) -> None:
         """Print a list; an empty one gets a hint on stderr. `--columns` wins over `columns`."""
-        style = self.style if self.style.columns else replace(self.style, columns=columns)
-        write(style.rows(resource, items))
+        write(replace(self.style, usual=columns).rows(resource, items))
         if not items and resource.empty_hint:
             self.talk.hint(resource.empty_hint)

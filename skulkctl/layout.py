@@ -168,13 +168,17 @@ def cell_lines(column: Cells, row: int, cells: int) -> list[str]:
     return [clip(text, cells)] if column.clip else wrap(text, cells)
 
 
-def records(columns: Sequence[Cells], room: int) -> str:
-    """One field per line and one block per row, for rows that are wider than the terminal."""
-    count = len(columns[0].texts) if columns else 0
-    blocks = [
-        pairs([(column.header.lower(), column.texts[row]) for column in columns], room)
-        for row in range(count)
-    ]
+def records(columns: Sequence[Cells], room: int, empty: str | None = None) -> str:
+    """One field per line and one block per row, for rows that are wider than the terminal.
+
+    Fields with the text `empty` are left out.
+    """
+    label = max((width(column.header) for column in columns), default=0)
+    blocks = []
+    for row in range(len(columns[0].texts) if columns else 0):
+        fields = [(column.header.lower(), column.texts[row]) for column in columns]
+        kept = [(name, text) for name, text in fields if text != empty]
+        blocks.append(pairs(kept, room, label=label))
     return "\n".join(blocks)
 
 
@@ -217,6 +221,12 @@ def unique_prefixes(least: int) -> Shorten:
         return [one[:size] for one in ids]
 
     return short
+
+
+def without_directory(commands: Sequence[str]) -> list[str]:
+    """`python -m skulkd` for `/opt/skulk/bin/python -m skulkd`."""
+    parts = [command.partition(" ") for command in commands]
+    return [f"{program.rpartition('/')[2]}{space}{rest}" for program, space, rest in parts]
 
 
 def time_of_day(times: Sequence[str]) -> list[str]:

@@ -46,6 +46,9 @@ class Style:
 
     format: str = "table"
     columns: str | None = None
+    """Those the user asked for; they are all shown."""
+    usual: str | None = None
+    """Those of the command, when it does not show the resource's own."""
     sort: str | None = None
     headers: bool = True
     colour: bool = False
@@ -54,7 +57,7 @@ class Style:
 
     def rows(self, resource: Resource, items: Sequence[Document]) -> str:
         """A list of one kind in the chosen format."""
-        columns = resource.choose(self.columns, wide=self.format == "wide")
+        columns = resource.choose(self.columns or self.usual, wide=self.format == "wide")
         items = resource.ordered(items, self.sort)
         if self.format == "json":
             return to_json(envelope(resource.kind, {"items": items}))

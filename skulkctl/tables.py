@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from itertools import zip_longest
 
 from skulkctl.errors import UsageMistake
-from skulkctl.layout import GUTTER, Cells, Shorten, cell_lines, fit, records, without_empty
+from skulkctl.layout import GUTTER, Cells, Shorten, cell_lines, fit, records
 from skulkctl.screen import pad, paint, printable, role_of
 from skulkctl.units import age_text, size_text
 from skulkctl.views.read import Document, dig
@@ -152,7 +152,7 @@ def render(
     if room is not None:
         layout = fit(table, room, keep_all=keep_all, keep_empty=keep_empty)
         if layout is None:
-            return records(table if keep_empty else without_empty(table), room)
+            return records(table, room, None if keep_empty else EMPTY)
         table, widths = list(layout.columns), list(layout.widths)
     widths = [max(pair) for pair in zip_longest(widths, least[: len(widths)], fillvalue=0)]
     lines = [_line(table, widths, [cells.header for cells in table])] if headers else []

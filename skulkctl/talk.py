@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from skulkctl.errors import CliError
-from skulkctl.screen import paint, printable
+from skulkctl.layout import hanging
+from skulkctl.screen import paint, printable, terminal_width
 
 
 @dataclass(frozen=True)
@@ -41,14 +42,17 @@ class Talk:
         """What, why, hints; with `-v` also request id, endpoint and status."""
         self._say("error:", problem.what, "problem")
         for line in problem.why:
-            self._lines([f"  {printable(line)}"])
+            self._lines(hanging("  ", printable(line), terminal_width(sys.stderr)))
         if self.verbose:
             self._lines(f"  {name}: {printable(value)}" for name, value in problem.details)
         for text in problem.hints:
             self._say("hint:", text, "ok")
 
     def _say(self, label: str, text: str, role: str) -> None:
-        self._lines([f"{paint(label, role) if self.colour else label} {printable(text)}"])
+        # A hint is a command to copy: it stays one line.
+        room = None if label == "hint:" else terminal_width(sys.stderr)
+        head, *rest = hanging(f"{label} ", printable(text), room)
+        self._lines([head.replace(label, paint(label, role), 1) if self.colour else head, *rest])
 
     def _lines(self, lines: Iterable[str]) -> None:
         for line in lines:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from skulkctl.exits import MEANINGS
+from skulkctl.names import MIN_PREFIX
 
 ENVIRONMENT: dict[str, str] = {
     "SKULK_CONTEXT": "context to use, as --context",
@@ -16,8 +17,8 @@ ENVIRONMENT: dict[str, str] = {
 }
 
 FORMATS: dict[str, str] = {
-    "table": "columns for people; never cut off, - for what is empty",
-    "wide": "table with more columns",
+    "table": "columns for people; a terminal gets those that fit, a pipe gets all, uncut",
+    "wide": "all columns; one field a line where the terminal is too narrow",
     "json": 'one document {"apiVersion", "kind", "items"}; sizes in bytes, times in UTC',
     "yaml": "the same document as YAML",
     "name": "names only, one a line; -q is the same",
@@ -41,6 +42,8 @@ def environment() -> str:
 def output() -> str:
     more = (
         "Tables: --columns A,B chooses, --sort COLUMN orders, --no-headers drops the header.\n"
+        "On a terminal empty columns are left out, ids are shortened to what is unique, text\n"
+        "wraps at spaces, and the least important columns go first.\n"
         "stdout is data; notes, hints, warnings and questions go to stderr.\n"
         "JSON only grows: keys are added, never renamed. The daemon's own answer is\n"
         "printed by:  skulkctl api GET /state\n"
@@ -48,10 +51,21 @@ def output() -> str:
     return f"Output formats (-o FORMAT):\n\n{_rows(list(FORMATS.items()))}\n{more}"
 
 
+def names() -> str:
+    return (
+        "What may be typed for a node, instance, model, request or trace:\n\n"
+        "  its whole id or name; for a model and its instances also the part after the slash\n"
+        "  the beginning of an id or name, if only one thing begins so\n\n"
+        f"Commands that change or end something take at least {MIN_PREFIX} characters of an id\n"
+        "or a whole name, and say what they matched. Letter case does not matter.\n"
+    )
+
+
 TOPICS: dict[str, Callable[[], str]] = {
     "exit-codes": exit_codes,
     "environment": environment,
     "output": output,
+    "names": names,
 }
 
 

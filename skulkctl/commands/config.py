@@ -70,16 +70,20 @@ def show(
     says, marked `restart needed`.
     """
     from skulkctl.change import secret_names
-    from skulkctl.views.config import SETTINGS, has_origins, setting_items
+    from skulkctl.views.config import SETTINGS, has_origins, pending_lines, setting_items
 
     answer = _read_config(call)
     if not has_origins(answer):
         call.talk.note("this server does not say where values come from; only its file is shown")
     items = setting_items(answer, secret_names())
-    pending = any(item["restartNeeded"] for item in items)
-    names = ["key", "value", *(["configured", "note"] if pending else [])]
+    pending = [item for item in items if item["restartNeeded"]]
+    # A terminal has no room for two values in each row; a pipe has all in one table.
+    apart = call.style.room is not None and call.format == "table" and not call.style.columns
+    names = ["key", "value", *(["configured", "note"] if pending and not apart else [])]
     columns = None if call.format == "wide" else ",".join([*names, *(["origin"] if origin else [])])
     call.show_rows(SETTINGS, items, columns=columns)
+    if pending and apart:
+        write("\n" + pending_lines(pending, call.style.room))
     if pending:
         call.talk.hint("use what is configured:  skulkctl restart NODE")
     return ExitCode.DONE

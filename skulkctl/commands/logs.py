@@ -142,6 +142,7 @@ def _ask(call: Invocation, path: str, query: dict[str, str]) -> Document:
 
 def _show(call: Invocation, answer: Document) -> bool:
     """Print the lines; False when nobody reads them any more."""
+    from skulkctl.layout import hanging
     from skulkctl.output import to_json
     from skulkctl.screen import harmless
     from skulkctl.views.read import sequence, text
@@ -153,5 +154,6 @@ def _show(call: Invocation, answer: Document) -> bool:
             continue
         at, level = text(one, "at"), text(one, "level")
         head = f"{at[:23]}Z {level:<8} " if at and level else ""
-        told.append(f"{head}{harmless(text(one, 'text') or '')}\n")
+        lines = hanging(head, harmless(text(one, "text") or ""), call.style.room)
+        told.append("".join(f"{line}\n" for line in lines))
     return write_now("".join(told)) if told else True

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
+from skulkctl.layout import pairs, without_directory
 from skulkctl.screen import printable
 from skulkctl.tables import EMPTY, Column, Resource
 from skulkctl.views.read import Document, flag, mapping, sequence, text
@@ -46,9 +47,27 @@ SETTINGS = Resource(
         Column(
             "note", "restartNeeded", "restart needed where the two differ.", restart_text, wide=True
         ),
-        Column("origin", "origin", "Flag, variable, file and line, or default.", wide=True),
+        Column(
+            "origin",
+            "origin",
+            "Flag, variable, file and line, or default.",
+            wide=True,
+            short=without_directory,
+        ),
     ),
 )
+
+
+def pending_lines(items: Sequence[Document], room: int | None) -> str:
+    """`logging.enabled  false -> true`: in force, and configured."""
+    changes = [
+        (
+            str(item["key"]),
+            f"{value_text(item['value'])} -> {pending_text(item['pending'])}  restart needed",
+        )
+        for item in items
+    ]
+    return "CONFIGURED SINCE THE START\n" + pairs(changes, room, indent="  ")
 
 
 def has_origins(answer: object) -> bool:

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from skulkctl.layout import hanging, pairs, time_of_day, unique_prefixes, without_owner
+from skulkctl.layout import (
+    hanging,
+    pairs,
+    time_of_day,
+    unique_prefixes,
+    without_directory,
+    without_owner,
+)
 from skulkctl.screen import printable
 from skulkctl.tables import EMPTY, Column, age, percent, plain, render, size
 from skulkctl.units import size_text
@@ -32,7 +39,9 @@ PROCESSES = (
     Column("cpu", "cpuPercent", "CPU over a short interval.", text=percent, right=True),
     Column("rss", "rss.inBytes", "Memory in use.", text=size, right=True),
     Column("age", "elapsedSeconds", "Time since it started.", text=age, right=True, spare=1),
-    Column("command", "command", "Command line, secrets removed.", clip=True),
+    Column(
+        "command", "command", "Command line, secrets removed.", clip=True, short=without_directory
+    ),
 )
 
 RUNNERS = (

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
+from skulkctl.layout import hanging
 from skulkctl.tables import Column, plain, render, size
 from skulkctl.units import size_text
 from skulkctl.views.instances import instance_item, layers_text, short_instance
@@ -146,7 +147,8 @@ def plan_screen(planned: Document, room: int | None = None) -> str:
     context = plain(planned["contextTokenLimit"])
     columns = (*PLAN, *ARITHMETIC) if any("needBytes" in rank for rank in ranks) else PLAN
     shape = f"{sharding}, {kind}, context {context}, {planned['planId']}"
-    return f"{head}  ({shape})\n\n{render(columns, ranks, room=room)}"
+    lines = "\n".join(hanging("", f"{head}  ({shape})", room))
+    return f"{lines}\n\n{render(columns, ranks, room=room)}"
 
 
 def placed_line(item: Document, action: str) -> str:

@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 from skulkctl.checks import CHECKS
 from skulkctl.commands.config import PROBLEMS as CONFIG_PROBLEMS
 from skulkctl.commands.context import CONTEXTS
-from skulkctl.layout import elide, pairs, time_of_day, unique_prefixes, without_owner, wrap
+from skulkctl.layout import (
+    elide,
+    pairs,
+    time_of_day,
+    unique_prefixes,
+    without_directory,
+    without_owner,
+    wrap,
+)
 from skulkctl.output import Style
 from skulkctl.resources import RESOURCES
 from skulkctl.screen import width
@@ -402,6 +410,7 @@ def test_no_page_breaks_a_word_or_is_wider_than_the_terminal(name: str, room: in
     # Where rows become blocks of lines, the headers become labels.
     known = words(whole) | words(whole.lower())
     known |= {word.partition("/")[2] for word in known}
+    known |= {word.rpartition("/")[2] for word in known}
     broken = [word for word in words(page) if word not in known and not is_shortened(word, known)]
     assert broken == []
 
@@ -490,6 +499,12 @@ def test_rows_that_cannot_fit_become_one_field_per_line() -> None:
     ]
 
 
+def test_blocks_leave_out_empty_fields_unless_they_were_asked_for() -> None:
+    items: list[Item] = [{"a": "one", "b": "beta", "c": "x" * 22}, {"a": "two", "c": "z"}]
+    assert lines_of(items, 25, format="wide")[-2:] == ["a  two", "c  z"]
+    assert lines_of(items, 25, columns="a,b,c")[-2:] == ["b  -", "c  z"]
+
+
 def test_a_wrapped_status_word_keeps_its_colour() -> None:
     column = Column("state", "s", "S.", status=True)
     painted = render([column], [{"s": "NO ANSWER"}], colour=True, room=6)
@@ -502,6 +517,11 @@ def test_names_lose_only_what_is_not_needed() -> None:
     assert time_of_day(["2026-05-04T14:00:00.123456Z"]) == ["14:00:00.123"]
     two_days = ["2026-05-04T14:00:00Z", "2026-05-05T14:00:00Z"]
     assert time_of_day(two_days) == two_days
+    assert without_directory(["/opt/bin/python -m x /y", "init", ""]) == [
+        "python -m x /y",
+        "init",
+        "",
+    ]
     assert elide("/opt/skulk/models", 9) == "/opt…dels"
 
 

@@ -51,6 +51,19 @@ def test_instances_shows_how_far_each_one_is(cli: Cli, node: ModelNode) -> None:
     assert cli("instances", "-q").out == f"{INSTANCE}\naaaa1111-2222\n"
 
 
+def test_a_terminal_gets_what_fits(node: ModelNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    node.on(
+        "GET", "/state", a_state(READY, {"RunnerLoading": {"layersLoaded": 3, "totalLayers": 8}})
+    )
+    monkeypatch.setenv("COLUMNS", "66")
+    code, shown = on_terminal("instances", "--no-color")
+    assert code == 0
+    lines = shown.splitlines()
+    assert all(len(line) <= 66 for line in lines)
+    assert lines[0].split()[:4] == ["INSTANCE", "MODEL", "READY", "STATUS"]
+    assert lines[1].split()[:2] == ["7f3c2a10", MODEL.partition("/")[2]]
+
+
 def test_wide_has_one_entry_for_each_rank(cli: Cli, node: ModelNode) -> None:
     columns = "layers,runners,ranks,backend,kind"
     assert cli("instances", "--columns", columns, "--no-headers").out == (
