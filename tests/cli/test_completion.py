@@ -33,7 +33,7 @@ VISIBLE = [name for name, entry in COMMANDS.items() if not entry.hidden]
     [
         (("",), VISIBLE),
         (("no",), ["nodes"]),
-        (("config", ""), ["show", "set", "validate"]),
+        (("config", ""), ["show", "path", "set", "validate"]),
         (("nodes", "-o", "j"), ["json", "jsonl"]),
         (("-o", "y"), ["yaml"]),
         (("nodes", "--output=w"), ["--output=wide"]),

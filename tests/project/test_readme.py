@@ -99,7 +99,6 @@ class Machines:
     def type(self, typed: Typed) -> None:
         """Run one command to the end it should have."""
         command = self.text(typed)
-        print(time.strftime("%X"), typed.host, command)
         if command.startswith("skulkd run"):
             self.start(typed.host, command)
         elif command.endswith("--follow"):
