@@ -32,6 +32,7 @@ from skulkd.wire.tasks import (
     TextGeneration,
     TextGenerationTaskParams,
 )
+from skulkd.wire.tracing import UNFINISHED
 from tests.runner.runner_process import INSTANCE, Answer, Runner, shard_of
 
 KEY = "5a" * 32
@@ -185,7 +186,12 @@ def marks(runner: Runner, task_id: TaskId | None = None) -> list[tuple[str, str,
 
 
 def spans(runner: Runner, task_id: TaskId) -> TaskTrace:
-    return runner.until(TaskTrace, lambda m: m.task_id == task_id)
+    """What the rank measured in all; a slow task sends parts before it ends."""
+
+    def is_whole(trace: TaskTrace) -> bool:
+        return trace.task_id == task_id and trace.traces[-1].name != UNFINISHED
+
+    return runner.until(TaskTrace, is_whole)
 
 
 MakeGroup = Callable[..., RankGroupOfRunners]

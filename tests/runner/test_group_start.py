@@ -14,7 +14,7 @@ from skulkd.runner.exits import ExitCode
 from skulkd.runner.faults import faults_of
 from skulkd.runner.model_files import BadModel
 from skulkd.runner.neighbours import PORT, Bell, check_links
-from skulkd.runner.protocol import JacclLinks, Phase, Status
+from skulkd.runner.protocol import JacclLinks, Phase, Status, TaskTrace
 from skulkd.runner.rank_auth import Hello, SealedStream
 from skulkd.runner.rank_server import Credentials, RankServer, dial
 from skulkd.runner.rank_stream import Transport
@@ -265,8 +265,7 @@ def test_both_ranks_trace_a_task(idle_ranks: IdleRanks, tiny: Path) -> None:
         assert {one.node_id for one in trace.traces} == {f"node-{rank}"}
     quiet = several.ask("not traced", max_output_tokens=2)
     several.answer(quiet)
-    sent = [m for m in several.leader.heard if type(m).__name__ == "TaskTrace"]
-    assert len(sent) == 1
+    assert {m.task_id for m in several.leader.heard if isinstance(m, TaskTrace)} == {task}
 
 
 @pytest.mark.parametrize(
