@@ -282,7 +282,7 @@ def test_a_lost_node_is_forgotten_by_its_whole_name(cli: Cli, stock: StockNode) 
 
 def test_a_stock_server_has_no_lost_nodes(cli: Cli, stock: StockNode) -> None:
     result = cli("nodes", "forget", "kite4", "--yes")
-    assert result.code == 3
+    assert result.code == 4
     assert "has no /v1/cluster" in result.err
 
 
