@@ -16,6 +16,7 @@ from skulkctl.units import age_text, size_text
 from skulkctl.verdict import PROBLEMS
 from skulkctl.verdict.ranks import Group, Rank
 from skulkctl.views.instances import OPEN
+from skulkctl.views.nodes import LOST
 from skulkctl.views.read import Document, integer, mapping, number, text
 from skulkctl.views.tasks import task_items
 
@@ -108,6 +109,7 @@ def top_page(
     left = f" top  {shot.context + '  ' if shot.context else ''}{speed} tokens/s"
     lines = [spread(left, f"{fresh}  age {age_text(shot.age_s)} ", columns, "strong")]
     lines.append(line((f" {worst.state}", ROLES[worst.state]), f"  {' '.join(worst.says)}"))
+    lines += _lost_lines(_list(items, "nodes"))
     lines += [BLANK, *_node_lines(_list(items, "nodes"), columns)]
     lines += [BLANK, *_runner_lines(_list(items, "runners"), columns)]
     if rows is not None:
@@ -115,6 +117,15 @@ def top_page(
         lines.append(line((" ? help   t timeline   r refresh   p pause   q quit", "muted")))
     shown = [one.cut(columns) for one in lines]
     return [to_ascii(one) for one in shown] if view.ascii else shown
+
+
+def _lost_lines(nodes: Sequence[Document]) -> list[Line]:
+    """The verdict is about runners only; a lost node is a problem, too."""
+    return [
+        line((" NODE LOST", "problem"), f"  {name} left without notice (skulkctl doctor)")
+        for node in nodes
+        if node.get("health") == LOST and (name := text(node, "name"))
+    ]
 
 
 def _list(items: Mapping[str, object], name: str) -> list[Document]:

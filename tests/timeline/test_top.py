@@ -32,6 +32,13 @@ def decoding(*points: tuple[float, int]) -> dict[str, Any]:
     return timeline(rank(0, steps))
 
 
+def test_a_lost_node_is_a_problem_beside_the_verdict_about_runners() -> None:
+    shot = Shot(decoding((3, 25), (1, 75)), names=NODES)
+    nodes = [{"id": "n", "name": "kite4", "health": "lost"}]
+    told = plain_text(top_page(shot, View(), top_items(shot, nodes, {}), 120, None))
+    assert "NODE LOST  kite4 left without notice" in told
+
+
 @pytest.mark.parametrize(
     ("points", "speed"),
     [(((5, 25), (3, 50), (1, 75)), 12.5), (((1, 75),), None), (((25, 25), (20, 50)), None)],
@@ -53,6 +60,7 @@ def test_the_page_has_nodes_runners_and_the_verdict() -> None:
     assert "▮▮▮▮▮▮▮▮▮▯▯▯ 48.0GiB/64.0GiB" in told
     assert "▮▮▮▯▯▯▯▯▯▯▯▯ 25%" in told
     assert "gemma-4-26b" in told and "decode_stream" in told
+    assert "NODE LOST" not in told
     narrow = plain_text(top_page(shot, View(ascii=True), items, 80, 24))
     assert narrow.isascii()
     assert all(len(line) <= 80 for line in narrow.splitlines())
