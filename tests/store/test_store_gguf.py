@@ -344,7 +344,7 @@ def test_a_model_larger_than_the_disk_is_refused_before_work(tmp_path: Path) -> 
             stream.truncate(2**43)
         except OSError:
             pytest.skip("this file system has no files of that size")
-    with pytest.raises(NoSpaceError, match=r"needs .* GB"):
+    with pytest.raises(NoSpaceError, match=r"needs .* GiB"):
         import_gguf(file, models, "local/x")
     assert list(models.iterdir()) == []
 
