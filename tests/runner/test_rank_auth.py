@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from skulkd.runner.exits import ExitCode
-from skulkd.runner.framing import FrameError, pack
+from skulkd.runner.framing import FrameError
 from skulkd.runner.protocol import Configure, RankLinks, Status, TlsPaths
 from skulkd.runner.rank_auth import Hello, SealedStream, WrongKey
 from skulkd.runner.rank_server import MAX_PENDING, Credentials, RankServer, dial
@@ -159,7 +159,8 @@ def test_neither_side_talks_to_one_without_the_key() -> None:
         with socket.create_connection(listener.address, DEADLINE_S) as impostor:
             impostor.sendall(_opening())
             assert len(impostor.recv(4096)) == 64
-            impostor.sendall(b"\0" * 32 + pack(b"{}"))
+            # Nothing after it: a message would be refused for its tag as well.
+            impostor.sendall(b"\0" * 32)
             assert impostor.recv(4096) == b""
         assert listener.met.empty()
 
@@ -180,10 +181,10 @@ def test_a_recorded_greeting_is_refused() -> None:
         wire.close()
         recorded = bytes(wire.sent)
         with socket.create_connection(listener.address, DEADLINE_S) as impostor:
-            # In two parts, as the first time: the listener speaks in between.
+            # Greeting and proof, as the first time; the listener speaks in between.
             impostor.sendall(recorded[:49])
             assert len(impostor.recv(4096)) == 64
-            impostor.sendall(recorded[49:])
+            impostor.sendall(recorded[49 : 49 + 32])
             assert impostor.recv(4096) == b""
         assert listener.met.empty()
 
