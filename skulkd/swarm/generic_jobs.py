@@ -152,6 +152,9 @@ class GenericJobs:
             error = {"code": code, "message": str(failure), "retryable": code == "timeout"}
             finished = iso_time(self._clocks.wall())
             result = {"job_id": job_id, "status": status, "error": error, "finished_at": finished}
+        except BaseException:
+            self._counters.finish("generic_job", 0, ok=False, code="runner_error")
+            raise
         took_ms = max(0, round((self._clocks.monotonic() - began) * 1000))
         self._counters.finish("generic_job", took_ms, ok=code is None, code=code)
         return {

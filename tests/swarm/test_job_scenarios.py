@@ -141,6 +141,21 @@ async def test_policy_and_paths_of_generic_jobs_are_checked_all_at_once(tmp_path
     assert os.listdir(tmp_path) == []  # noqa: PTH208 - in a coroutine
 
 
+async def test_words_of_another_type_are_named_and_nothing_stays_counted(tmp_path: Path) -> None:
+    clocks = TestClock().clocks()
+    counters = Counters(clocks.wall)
+    settings = config("http://127.0.0.1", generic_enabled=True)
+    jobs = GenericJobs(settings, frozenset({ECHO}), counters, clocks, tmp_path)
+    good = VECTORS["generic_job_scenarios"][0]["input"]
+    policy = {"trust_mode": ["owner-local"], "network": {}}
+    found = await jobs.execute({**good, "job": {**good["job"], "policy": policy}})
+    assert [(issue["code"], issue["path"]) for issue in found["validation_issues"]] == [
+        ("invalid_trust_mode", "policy.trust_mode"),
+        ("invalid_network", "policy.network"),
+    ]
+    assert counters.active_generic == 0
+
+
 async def test_details_of_generic_jobs(tmp_path: Path) -> None:
     """Optional parts of the policy are checked; drives are no relative paths."""
     clocks = TestClock().clocks()
