@@ -248,6 +248,8 @@ def _show_status(call: Invocation, answer: object) -> int:
             "SwarmStatus", found, name, lambda _: swarm_screen(found, call.style.room)
         )
     )
+    if sequence(found, "problems"):
+        return ExitCode.PROBLEM
     if not found.get("configured"):
         call.talk.hint("skulkctl swarm setup --api-key-stdin < FILE")
-    return ExitCode.PROBLEM if sequence(found, "problems") else ExitCode.DONE
+    return ExitCode.DONE

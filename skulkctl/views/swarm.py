@@ -9,7 +9,9 @@ from skulkctl.views.read import Document, flag, integer, mapping, sequence, text
 
 def swarm_screen(status: Document, room: int | None = None) -> str:
     if not flag(status, "configured"):
-        lines = [("gateway node", "not enrolled")]
+        # An enrolment that cannot be read is not the same as none.
+        broken = sequence(status, "problems")
+        lines = [("gateway node", "stopped" if broken else "not enrolled")]
     else:
         jobs = mapping(status, "running_jobs")
         running = ", ".join(f"{job[:8]} ({what})" for job, what in jobs.items()) or EMPTY
@@ -30,10 +32,7 @@ def swarm_screen(status: Document, room: int | None = None) -> str:
             *_refused(status),
             *_restarts(status),
             ("generic jobs", "on" if flag(status, "generic_jobs_enabled") else "off"),
-            (
-                "hardware",
-                "reported" if flag(status, "hardware_telemetry_enabled") else "not reported",
-            ),
+            ("hardware", _reported(status)),
         ]
     lines += [("problem", str(problem)) for problem in sequence(status, "problems")]
     return pairs(lines, room)
@@ -76,10 +75,7 @@ def plan_screen(plan: Document, room: int | None = None) -> str:
             ("models", plain(offered + (f", except {blocked}" if blocked else ""))),
             ("jobs at once", plain(integer(plan, "max_concurrent_llm_jobs"))),
             ("generic jobs", "on" if flag(plan, "generic_jobs_enabled") else "off"),
-            (
-                "hardware",
-                "reported" if flag(plan, "hardware_telemetry_enabled") else "not reported",
-            ),
+            ("hardware", _reported(plan)),
         ],
         room,
     )
@@ -88,8 +84,9 @@ def plan_screen(plan: Document, room: int | None = None) -> str:
 def heartbeat_line(report: Document) -> str:
     """What one heartbeat came to."""
     capacity = mapping(report, "capacity")
+    models = integer(report, "model_count")
     return (
-        f"heartbeat taken: {text(report, 'status')}, {integer(report, 'model_count')} models,"
-        f" {integer(capacity, 'active_jobs')} active,"
-        f" {integer(capacity, 'free_slots')} free places\n"
+        f"heartbeat accepted: {text(report, 'status')}, {models} model{'' if models == 1 else 's'},"
+        f" {integer(capacity, 'active_jobs')} active jobs,"
+        f" free slots: {integer(capacity, 'free_slots')}\n"
     )

@@ -23,7 +23,9 @@ from skulkd.swarm.service import SwarmService
 from skulkd.wire.swarm import (
     SETUP_OPTIONS,
     GenericCancel,
+    GenericCancelled,
     GenericEnvelope,
+    GenericResult,
     SwarmEnroll,
     SwarmLeave,
     SwarmReport,
@@ -148,7 +150,7 @@ async def post_leave(request: web.Request, body: SwarmLeave) -> web.StreamRespon
     "/v1/swarm/self-hosted/node/generic-jobs",
     summary="Run one generic job, of a kind that the owner enabled",
     body=GenericEnvelope,
-    answer=SwarmReport,
+    answer=GenericResult,
     errors=(401, 404, 503),
 )
 async def post_generic_job(request: web.Request, body: GenericEnvelope) -> web.StreamResponse:
@@ -157,14 +159,15 @@ async def post_generic_job(request: web.Request, body: GenericEnvelope) -> web.S
         raise ApiError(503, "this node drains and takes no new jobs")
     _check_invocation(request, body)
     async with _refusals():
-        return await _send(request, await node.swarm.service.run_generic(body.model_dump()))
+        result = await node.swarm.service.run_generic(body.model_dump())
+    return await send(request, to_json(result, inf_nan_mode="null"))
 
 
 @routes.post(
     "/v1/swarm/self-hosted/node/generic-jobs/{job_id}/cancel",
     summary="Cancel a generic job that runs; its result says so",
     body=GenericCancel,
-    answer=SwarmReport,
+    answer=GenericCancelled,
     errors=(400, 401, 404),
 )
 async def post_generic_cancel(request: web.Request, body: GenericCancel) -> web.StreamResponse:
@@ -173,7 +176,8 @@ async def post_generic_cancel(request: web.Request, body: GenericCancel) -> web.
         raise ApiError(400, "job_id of the body is not the one of the path")
     if not _service(request).cancel_generic(body.job_id):
         raise ApiError(404, f"generic job {body.job_id} does not run here")
-    return await _send(request, {"job_id": body.job_id, "status": "cancelled"})
+    cancelled = GenericCancelled(job_id=body.job_id, status="cancelled")
+    return await send(request, cancelled.model_dump_json().encode())
 
 
 def _check_invocation(request: web.Request, body: GenericEnvelope | GenericCancel) -> None:

@@ -177,11 +177,11 @@ def _check_policy(policy: object) -> Iterator[Issue]:
         yield Issue("required", "policy", "is required", policy)
         return
     trust = policy.get("trust_mode")
-    if trust not in _TRUST_MODES:
+    if not _is_one_of(trust, _TRUST_MODES):
         known = ", ".join(sorted(_TRUST_MODES))
         yield Issue("invalid_trust_mode", "policy.trust_mode", f"must be one of {known}", trust)
     network = policy.get("network", "none")
-    if network not in _NETWORKS:
+    if not _is_one_of(network, _NETWORKS):
         known = ", ".join(sorted(_NETWORKS))
         yield Issue("invalid_network", "policy.network", f"must be one of {known}", network)
     raw = policy.get("allow_raw_command", False)
@@ -197,6 +197,10 @@ def _check_policy(policy: object) -> Iterator[Issue]:
     if most is not None and not _is_positive(most):
         message = "must be a number above zero"
         yield Issue("invalid_limit", "policy.max_artifact_bytes", message, most)
+
+
+def _is_one_of(value: object, words: frozenset[str]) -> bool:
+    return isinstance(value, str) and value in words
 
 
 def _check_limits(limits: object) -> Iterator[Issue]:

@@ -152,6 +152,9 @@ class GenericJobs:
             error = {"code": code, "message": str(failure), "retryable": code == "timeout"}
             finished = iso_time(self._clocks.wall())
             result = {"job_id": job_id, "status": status, "error": error, "finished_at": finished}
+        except BaseException:
+            self._counters.finish("generic_job", 0, ok=False, code="runner_error")
+            raise
         took_ms = max(0, round((self._clocks.monotonic() - began) * 1000))
         self._counters.finish("generic_job", took_ms, ok=code is None, code=code)
         return {
@@ -167,13 +170,16 @@ class GenericJobs:
     async def _run(self, envelope: Mapping[str, Any], record: _Record) -> Report:
         job = self._admit(envelope)
         runner = self._runner(job)
+        return await self._unless_cancelled(self._in_turn(job, runner, record), record.job_id)
+
+    async def _in_turn(self, job: Job, runner: Runner, record: _Record) -> Report:
         self._counters.queued_generic += 1
         try:
             await self._places.acquire()
         finally:
             self._counters.queued_generic -= 1
         try:
-            return await self._unless_cancelled(self._work(job, runner, record), record.job_id)
+            return await self._work(job, runner, record)
         finally:
             self._places.release()
 
@@ -192,7 +198,7 @@ class GenericJobs:
             self._cancelled.discard(job_id)
 
     def cancel(self, job_id: str) -> bool:
-        """Whether such a job runs here; its result says `cancelled`."""
+        """Whether such a job runs or waits here; its result says `cancelled`."""
         running = self._running.get(job_id)
         if running is None:
             return False

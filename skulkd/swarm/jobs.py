@@ -239,13 +239,17 @@ class JobRunner:
     async def _execute_ollama(self, run: _Run, ways: Ways) -> dict[str, Any]:
         """Names no agent, so none is looked for; but what the owner hides stays hidden."""
         body = ollama_request({**run.job, "openai_request": self._request(run, limit=False)})
-        model = body["model"]
+        named = body["model"]
         for agent in self._agents():
-            names = {default_model(agent), optional_text(agent.get("slug"))}
-            if model in names and not is_exposed(agent, self._config.exposure):
+            model = default_model(agent)
+            if named not in {model, optional_text(agent.get("slug"))}:
+                continue
+            if not is_exposed(agent, self._config.exposure):
                 raise JobError(
-                    "selected_agent_unavailable", f"model {model} is not exposed by this node"
+                    "selected_agent_unavailable", f"model {named} is not exposed by this node"
                 )
+            # The gateway knows models by the slugs that were advertised, too.
+            body["model"] = model or named
         await self._acknowledge(run, ways)
         async with self._limit(run.job):
             raw = await self._executor.ollama(body)

@@ -34,7 +34,7 @@ _SHORTEST_SECRET = 4
 # where its quotes are escaped. A quoted value ends with its quote.
 _KEYED = re.compile(
     r"((?:x-api-key|authorization|api[_-]?key|token|secret)(?:\\*[\"'])?\s*[:=]\s*)"
-    r"(?:(?P<quote>\\*[\"'])(?:(?!(?P=quote)).)*(?P<end>(?P=quote))?"
+    r"(?:(?P<quote>\\*[\"'])(?:(?!(?P=quote))(?:\\.|.))*(?P<end>(?P=quote))?"
     r"|(?:Bearer\s+)?[^\s,;}]+)",
     re.IGNORECASE | re.DOTALL,
 )

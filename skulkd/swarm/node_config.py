@@ -81,7 +81,9 @@ def node_config(environ: Mapping[str, str], state: Mapping[str, Any]) -> NodeCon
     gateway = first_text(
         environ.get("MSWARM_GATEWAY_BASE_URL"), state.get("gateway_base_url"), SETUP_GATEWAY
     )
-    job_ms = _integer(state, "job_timeout_ms", JOB_TIMEOUT_MS)
+    job_ms = parse_positive_integer(
+        env("JOB_TIMEOUT_MS"), _integer(state, "job_timeout_ms", JOB_TIMEOUT_MS)
+    )
     jobs = parse_positive_integer(
         env("MAX_CONCURRENT_JOBS"), _integer(state, "max_concurrent_jobs", 1)
     )
@@ -98,7 +100,7 @@ def node_config(environ: Mapping[str, str], state: Mapping[str, Any]) -> NodeCon
         request_timeout_ms=parse_positive_integer(
             env("REQUEST_TIMEOUT_MS"), _integer(state, "request_timeout_ms", REQUEST_TIMEOUT_MS)
         ),
-        job_timeout_ms=parse_positive_integer(env("JOB_TIMEOUT_MS"), job_ms),
+        job_timeout_ms=job_ms,
         generic_timeout_ms=parse_positive_integer(
             env("GENERIC_JOB_TIMEOUT_MS"), _integer(state, "generic_job_timeout_ms", job_ms)
         ),
@@ -173,6 +175,7 @@ def setup_config(options: Mapping[str, Any], environ: Mapping[str, str], hostnam
             " and opens no port for it"
         )
     jobs = _option(options, "max-concurrent-jobs", env("MAX_CONCURRENT_JOBS"), 1)
+    job_ms = _option(options, "job-timeout-ms", env("JOB_TIMEOUT_MS"), JOB_TIMEOUT_MS)
     load = env("LOAD_REPORTING_ENABLED", "LOAD_REPORTING")
     name = first_text(options.get("server-name"), env("SERVER_NAME"), hostname) or ""
     return Setup(
@@ -182,7 +185,7 @@ def setup_config(options: Mapping[str, Any], environ: Mapping[str, str], hostnam
         direct_base_url=None,
         heartbeat_interval_s=parse_positive_integer(env("HEARTBEAT_INTERVAL_SECONDS"), HEARTBEAT_S),
         request_timeout_ms=parse_positive_integer(env("REQUEST_TIMEOUT_MS"), REQUEST_TIMEOUT_MS),
-        job_timeout_ms=_option(options, "job-timeout-ms", env("JOB_TIMEOUT_MS"), JOB_TIMEOUT_MS),
+        job_timeout_ms=job_ms,
         max_jobs=jobs,
         max_llm_jobs=_option(
             options, "max-concurrent-llm-jobs", env("MAX_CONCURRENT_LLM_JOBS"), jobs
@@ -191,7 +194,7 @@ def setup_config(options: Mapping[str, Any], environ: Mapping[str, str], hostnam
             options, "enable-generic-jobs", env("GENERIC_JOBS_ENABLED", "GENERIC_JOBS")
         ),
         generic_timeout_ms=_option(
-            options, "generic-job-timeout-ms", env("GENERIC_JOB_TIMEOUT_MS"), JOB_TIMEOUT_MS
+            options, "generic-job-timeout-ms", env("GENERIC_JOB_TIMEOUT_MS"), job_ms
         ),
         max_generic_jobs=_option(
             options, "generic-job-max-concurrency", env("GENERIC_JOB_MAX_CONCURRENCY"), 1

@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from skulkd.swarm.claims import Claims
 from skulkd.swarm.errors import GatewayError
 from skulkd.swarm.job_book import JobBook, Refusal
 from skulkd.swarm.pacing import REFUSED_FOR_GOOD, RESULT_RETRIES_MS
@@ -23,7 +22,6 @@ class ResultDelivery:
 
     post: Callable[[str, Result], Awaitable[None]]
     book: JobBook
-    claims: Claims
     now: Callable[[], str]
     sleep: Callable[[float], Awaitable[None]]
     _posting: set[str] = field(default_factory=set)
@@ -77,9 +75,6 @@ class ResultDelivery:
             refusal = Refusal(error.status, self.now(), str(error))
         finally:
             self._posting.discard(job_id)
-        if result.get("pre_start_failure") is True:
-            # It never began, so it may come again, here or on another node.
-            self.claims.release(job_id)
         try:
             await asyncio.to_thread(self._settle, job_id, refusal)
         except OSError as error:

@@ -159,7 +159,10 @@ class SwarmService:
             config = self._enrolment.config()
             if config is not None:
                 await self._enroll_if_needed(config)
-        except (ConfigError, GatewayError) as error:
+        except ConfigError as error:
+            log.warning("the gateway node cannot be started: %s", error)
+            self._supervision.problem = str(error)
+        except GatewayError as error:
             log.warning("this node could not be enrolled: %s", error)
             self._supervision.problem = str(error)
 

@@ -104,7 +104,6 @@ class Session:
         self._results = ResultDelivery(
             self._post_result,
             parts.book,
-            parts.claims,
             lambda: iso_time(clocks.wall()),
             parts.sleep,
         )
@@ -353,9 +352,13 @@ class Session:
             if parts.book.stage_of(job_id) is None:
                 parts.claims.release(job_id)  # it never began
             raise
+        executed = result.get("pre_start_failure") is not True
+        if not executed:
+            # It never began, so it may come again, here or on another node, even while this
+            # result cannot be delivered.
+            parts.claims.release(job_id)
         self._count(result)
         await self._results.deliver(result)
-        executed = result.get("pre_start_failure") is not True
         return {"executed": executed, "job_id": job_id, "status": result["status"]}
 
     def _count(self, result: Mapping[str, Any]) -> None:

@@ -113,5 +113,6 @@ def _problems(facts: Facts, standing: Standing) -> list[str]:
     if standing.poll_error and not standing.retired:
         found.append(f"the last poll failed: {standing.poll_error}")
     if owed := len(facts.book.owed()):
-        found.append(f"{owed} results have not been taken by the gateway")
+        results = "result" if owed == 1 else "results"
+        found.append(f"{owed} {results} not delivered to the gateway yet")
     return found

@@ -120,6 +120,25 @@ class SwarmReport(SnakeModel):
     report: dict[str, Any]
 
 
+class GenericResult(SnakeModel):
+    """What a generic job came to, in the reference's shape."""
+
+    job_id: str
+    request_id: str | None = None
+    status: str
+    result: dict[str, Any]
+    events: list[dict[str, Any]]
+    validation_issues: list[dict[str, Any]] = Field(default_factory=list)
+    timing: dict[str, Any]
+
+
+class GenericCancelled(SnakeModel):
+    """A generic job that was ended."""
+
+    job_id: str
+    status: str
+
+
 class GenericCancel(SnakeModel):
     """Which generic job to end."""
 

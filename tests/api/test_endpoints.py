@@ -19,7 +19,7 @@ from skulkd.wire.events import Event
 from skulkd.wire.identity import NodeIdentityAnswer, ServiceInfo
 from skulkd.wire.state import State
 from skulkd.wire.timeline import Timeline
-from tests.daemon_process import DaemonProcess, wait_until
+from tests.daemon_process import ROOT, DaemonProcess, wait_until
 
 REFERENCE = json.loads((Path(__file__).parents[1] / "data/openapi.json").read_text())
 
@@ -179,6 +179,16 @@ def test_metrics_count_by_template_and_show_the_machine(shared_daemon: DaemonPro
     assert re.search(r"skulk_event_loop_lag_seconds \d", text)
     for raw in ("some-raw-id", "path-at-all", "PROPFIND"):
         assert raw not in text
+
+
+def test_every_metric_is_documented(shared_daemon: DaemonProcess) -> None:
+    text = fetch(shared_daemon, "/metrics")[2].decode()
+    served = set(re.findall(r"^# TYPE (skulk_\w+)", text, re.MULTILINE))
+    page = (ROOT / "docs/metrics.md").read_text(encoding="utf-8")
+    documented = set(re.findall(r"`(skulk_\w+)", page))
+    assert served - documented == set()
+    after_the_first_request = {"skulk_load_latency_seconds"}
+    assert documented - served <= after_the_first_request
 
 
 def test_an_unknown_path_is_the_bare_404(shared_daemon: DaemonProcess) -> None:

@@ -201,3 +201,16 @@ def test_a_dry_run_of_a_switch_changes_nothing(
     assert result.code == 0
     assert told in result.out + result.err
     assert {seen.method for seen in stock.seen} == {"GET"}
+
+
+def test_an_enrolment_that_cannot_be_used_is_not_called_missing(cli: Cli, stock: StockNode) -> None:
+    problem = "MSWARM_SELF_HOSTED_EXPOSURE_POLICY is 'bogus'"
+    stock.on("GET", "/v1/swarm", {"configured": False, "problems": [problem]})
+    result = cli("swarm", "status")
+    assert result.code == 7
+    assert result.out == f"gateway node  stopped\nproblem       {problem}\n"
+    assert "setup" not in result.err
+    stock.on("GET", "/v1/swarm", {"configured": False, "problems": []})
+    none = cli("swarm", "status")
+    assert (none.code, none.out) == (0, "gateway node  not enrolled\n")
+    assert "swarm setup" in none.err

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from skulkd.swarm import generic_jobs
 from skulkd.swarm.errors import GatewayError
 from skulkd.swarm.generic_contract import (
     UnsafePath,
@@ -16,7 +17,7 @@ from skulkd.swarm.generic_contract import (
     is_registered_type,
     safe_relative_path,
 )
-from skulkd.swarm.generic_jobs import ECHO, GenericJobs
+from skulkd.swarm.generic_jobs import ECHO, Desk, GenericJobs
 from skulkd.swarm.telemetry import Counters
 from tests.swarm.loopback_gateway import Fault
 from tests.swarm.rig import TestClock, config, rig
@@ -140,8 +141,23 @@ async def test_policy_and_paths_of_generic_jobs_are_checked_all_at_once(tmp_path
     assert os.listdir(tmp_path) == []  # noqa: PTH208 - in a coroutine
 
 
+async def test_words_of_another_type_are_named_and_nothing_stays_counted(tmp_path: Path) -> None:
+    clocks = TestClock().clocks()
+    counters = Counters(clocks.wall)
+    settings = config("http://127.0.0.1", generic_enabled=True)
+    jobs = GenericJobs(settings, frozenset({ECHO}), counters, clocks, tmp_path)
+    good = VECTORS["generic_job_scenarios"][0]["input"]
+    policy = {"trust_mode": ["owner-local"], "network": {}}
+    found = await jobs.execute({**good, "job": {**good["job"], "policy": policy}})
+    assert [(issue["code"], issue["path"]) for issue in found["validation_issues"]] == [
+        ("invalid_trust_mode", "policy.trust_mode"),
+        ("invalid_network", "policy.network"),
+    ]
+    assert counters.active_generic == 0
+
+
 async def test_details_of_generic_jobs(tmp_path: Path) -> None:
-    """Optional parts of the policy are checked; a runner's own code is kept."""
+    """Optional parts of the policy are checked; drives are no relative paths."""
     clocks = TestClock().clocks()
     jobs = GenericJobs(
         config("http://127.0.0.1", generic_enabled=True),
@@ -166,6 +182,59 @@ async def test_details_of_generic_jobs(tmp_path: Path) -> None:
         ("unsafe_path", "outputs[0].path"),
     ]
     assert found["validation_issues"][-1]["message"] == "absolute_path_not_allowed"
+
+
+async def test_the_code_of_a_runner_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Failing:
+        kind = ECHO
+
+        async def run(self, _desk: Desk) -> dict[str, Any]:
+            error = RuntimeError("no licence is left")
+            error.code = "licence_missing"  # type: ignore[attr-defined]
+            raise error
+
+    monkeypatch.setattr(generic_jobs, "RUNNERS", {ECHO: Failing()})
+    clocks = TestClock().clocks()
+    counters = Counters(clocks.wall)
+    settings = config("http://127.0.0.1", generic_enabled=True)
+    jobs = GenericJobs(settings, frozenset({ECHO}), counters, clocks, tmp_path)
+    found = await jobs.execute(VECTORS["generic_job_scenarios"][0]["input"])
+    assert found["result"]["error"] == {
+        "code": "licence_missing",
+        "message": "no licence is left",
+        "retryable": False,
+    }
+    assert counters.failures[0]["code"] == "licence_missing"
+
+
+async def test_a_generic_job_that_waits_for_its_turn_is_cancelled(tmp_path: Path) -> None:
+    began, go_on = asyncio.Event(), asyncio.Event()
+
+    async def sleep(_seconds: float) -> None:
+        began.set()
+        await go_on.wait()
+
+    clocks = TestClock().clocks()
+    counters = Counters(clocks.wall)
+    settings = config("http://127.0.0.1", generic_enabled=True)
+    jobs = GenericJobs(settings, frozenset({ECHO}), counters, clocks, tmp_path, sleep=sleep)
+    good = VECTORS["generic_job_scenarios"][0]["input"]
+    slow = {**good, "job": {**good["job"], "args": {"delay_ms": 5000}, "limits": {}}}
+    running = asyncio.create_task(jobs.execute(slow))
+    await asyncio.wait_for(began.wait(), 60)
+    waiting = asyncio.create_task(jobs.execute({**slow, "job_id": "gj-2"}))
+    async with asyncio.timeout(60):
+        while not counters.queued_generic:  # noqa: ASYNC110 - a counter, no event
+            await asyncio.sleep(0)
+    assert jobs.cancel("gj-2")
+    assert (await waiting)["result"]["error"]["code"] == "cancelled"
+    assert counters.queued_generic == 0
+    go_on.set()
+    assert (await running)["status"] == "succeeded"
+    again = await jobs.execute({**slow, "job_id": "gj-3"})
+    assert again["status"] == "succeeded"
 
 
 async def test_a_generic_job_is_cancelled(tmp_path: Path) -> None:

@@ -252,7 +252,8 @@ def test_generic_jobs_are_refused_until_enabled(node: Served) -> None:
     envelope = {"job_id": "g", "request_id": "r", "node_id": NODE, "job": {"job_type": "x"}}
     answer = node.post("/v1/swarm/self-hosted/node/generic-jobs", envelope)
     assert answer.status_code == 200
-    assert answer.json()["report"]["result"]["error"]["code"] == "feature_disabled"
+    assert list(answer.json()) == ["job_id", "request_id", "status", "result", "events", "timing"]
+    assert answer.json()["result"]["error"]["code"] == "feature_disabled"
 
 
 @pytest.fixture(scope="module")

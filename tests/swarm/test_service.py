@@ -256,6 +256,9 @@ def test_the_environment_wins_over_the_state_file() -> None:
     assert changed.exposure.expose_all
     assert changed.exposure.block == ["x", "y"]
     assert "msn_env" not in repr(changed)
+    quicker = node_config({f"{prefix}JOB_TIMEOUT_MS": "3000"}, state)
+    assert quicker is not None
+    assert (quicker.job_timeout_ms, quicker.generic_timeout_ms) == (3000, 3000)
     assert node_config({}, {}) is None
 
 
@@ -275,6 +278,7 @@ def test_options_of_setup_are_understood() -> None:
     assert (found.exposure.allow, found.exposure.expose_all) == (["a", "b"], False)
     assert (found.drain, found.load_reporting, found.generic_enabled) == (True, False, True)
     assert (found.max_jobs, found.max_llm_jobs, found.max_generic_jobs) == (5, 5, 3)
+    assert (found.job_timeout_ms, found.generic_timeout_ms) == (1000, 1000)
     assert found.gateway_base_url == "https://api.mswarm.org"
     with pytest.raises(ConfigError, match="direct"):
         setup_config({"mode": "direct"}, {}, "host")

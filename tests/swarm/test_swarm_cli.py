@@ -193,7 +193,7 @@ def test_the_life_of_an_enrolment(operator: Operator, gateway: GatewayThread) ->
         assert (bad.code, said in bad.err) == (4, True), bad.err
     ran = operator.run("swarm", "setup", "--api-key-stdin", "--gateway", url, stdin=f"{KEY}\n")
     assert ran.code == 0, ran.err
-    assert ran.out == "heartbeat taken: online, 1 models, 0 active, 1 free places\n"
+    assert ran.out == "heartbeat accepted: online, 1 model, 0 active jobs, free slots: 1\n"
     wait_until(lambda: gateway.count("poll"), "the first poll", DEADLINE_S)
     status = operator.run("swarm", "status")
     assert status.code == 0, status.out

@@ -105,6 +105,16 @@ async def test_tools_of_ollama_jobs(tmp_path: Path) -> None:
         assert raw == {"function": {"name": "weather", "arguments": {"city": "Oslo"}}}
 
 
+async def test_an_ollama_job_may_name_a_model_by_its_slug(tmp_path: Path) -> None:
+    async with rig(tmp_path) as node:
+        session, executor = calling(node)
+        [agent] = [one for one in node.parts.agents() if one["slug"] == "qwen-local"]
+        for number, name in enumerate(("qwen-local", agent["defaultModel"], "phi")):
+            await session.serve(job(f"job-{number}", provider="ollama", model=name), None)
+        asked = [body["model"] for body in executor.bodies]
+        assert asked == [agent["defaultModel"], agent["defaultModel"], "phi"]
+
+
 async def test_the_status_event_has_the_recorded_shape(tmp_path: Path) -> None:
     async with rig(tmp_path) as node:
         session, _ = calling(node)

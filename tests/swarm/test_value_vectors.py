@@ -81,6 +81,7 @@ def test_redaction(case: dict[str, Any]) -> None:
         (r"said {\"x-api-key\":\"sk-1\",\"n\":1}", r"said {\"x-api-key\":\"[redacted]\",\"n\":1}"),
         ("{'secret': 'hunter2'}", "{'secret': '[redacted]'}"),
         ('"authorization":"Bearer abc"', '"authorization":"[redacted]"'),
+        ('{"api_key":"sk-1\\"2","a":1}', '{"api_key":"[redacted]","a":1}'),
         ('"api_key":"cut off', '"api_key":"[redacted]'),
         ('"client_secret":"x"', '"client_secret":"[redacted]"'),
     ],
