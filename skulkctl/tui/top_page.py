@@ -16,7 +16,7 @@ from skulkctl.units import age_text, size_text
 from skulkctl.verdict import PROBLEMS
 from skulkctl.verdict.ranks import Group, Rank
 from skulkctl.views.instances import OPEN
-from skulkctl.views.nodes import LOST, lost_text
+from skulkctl.views.nodes import LOST, lost_since_text
 from skulkctl.views.read import Document, integer, mapping, number, text
 from skulkctl.views.tasks import task_items
 
@@ -131,7 +131,7 @@ def _lost_lines(nodes: Sequence[Document]) -> list[Line]:
 
 
 def _lost_since(node: Document) -> str:
-    return lost_text({"since": node["lostSince"], "sinceSeconds": node["lostSeconds"]})
+    return lost_since_text({"since": node["lostSince"], "sinceSeconds": node["lostSeconds"]})
 
 
 def _list(items: Mapping[str, object], name: str) -> list[Document]:
