@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from skulkctl.command import new_app
-from skulkctl.errors import CliError, NotFound, ProblemFound, Unauthorised, Unreachable
+from skulkctl.errors import (
+    CliError,
+    NotFound,
+    ProblemFound,
+    RouteMissing,
+    Unauthorised,
+    Unreachable,
+)
 from skulkctl.exits import ExitCode
 from skulkctl.invocation import Invocation
 from skulkctl.options import FORMAT, REACH, verb
@@ -41,7 +48,8 @@ def probe(
     """Ask a placed model for two tokens: does it answer, how soon, how fast.
 
     Exit 0 when it answers, 7 when it does not (failed, broke off, or nothing within --timeout,
-    60s if not given), 3 when it is not placed, 5 when no daemon answers.
+    60s if not given), 3 when it is not placed, 4 when this server has no chat, 5 when no daemon
+    answers.
     """
     from skulkctl.asking import Question, ask
     from skulkctl.chat_events import Reply
@@ -55,7 +63,7 @@ def probe(
         model_id = str(choose_placed(instance_items(state), placed)["modelId"])
         reply = Reply(model_id)
         ask(call.client, Question(model_id, _body(model_id), call.timeout_s(PROBE_S)), reply)
-    except (NotFound, Unreachable, Unauthorised):
+    except (NotFound, RouteMissing, Unreachable, Unauthorised):
         raise
     except CliError as error:
         raise _problem(call, model_id, error) from error

@@ -16,7 +16,7 @@ from skulkctl.units import age_text, size_text
 from skulkctl.verdict import PROBLEMS
 from skulkctl.verdict.ranks import Group, Rank
 from skulkctl.views.instances import OPEN
-from skulkctl.views.nodes import LOST
+from skulkctl.views.nodes import LOST, lost_since_text
 from skulkctl.views.read import Document, integer, mapping, number, text
 from skulkctl.views.tasks import task_items
 
@@ -90,6 +90,8 @@ def _node(node: Document, state: Document) -> dict[str, object]:
     return {
         "name": node.get("name"),
         "health": node.get("health"),
+        "lostSince": node.get("lastSeen") if node.get("health") == LOST else None,
+        "lostSeconds": node.get("seenSecondsAgo") if node.get("health") == LOST else None,
         "draining": node.get("draining"),
         "memoryTotalBytes": total,
         "memoryUsedBytes": None if total is None or free is None else total - free,
@@ -122,10 +124,14 @@ def top_page(
 def _lost_lines(nodes: Sequence[Document]) -> list[Line]:
     """The verdict is about runners only; a lost node is a problem, too."""
     return [
-        line((" NODE LOST", "problem"), f"  {name} left without notice (skulkctl doctor)")
+        line((" NODE LOST", "problem"), f"  {text(node, 'name')} {_lost_since(node)}")
         for node in nodes
-        if node.get("health") == LOST and (name := text(node, "name"))
+        if node.get("health") == LOST
     ]
+
+
+def _lost_since(node: Document) -> str:
+    return lost_since_text({"since": node["lostSince"], "sinceSeconds": node["lostSeconds"]})
 
 
 def _list(items: Mapping[str, object], name: str) -> list[Document]:

@@ -173,8 +173,13 @@ def lost_items(lost: Sequence[Document]) -> list[dict[str, object]]:
 
 def lost_text(lost: Document) -> str:
     """`lost for 5m, since 2026-03-04T12:00:00Z: it left without notice`."""
+    return f"{lost_since_text(lost)}: it left without notice"
+
+
+def lost_since_text(lost: Document) -> str:
+    """`lost for 5m, since 2026-03-04T12:00:00Z`, where there is little room."""
     ago = age_text(number(lost, "sinceSeconds") or 0.0)
-    return f"lost for {ago}, since {_second(lost)}: it left without notice"
+    return f"lost for {ago}, since {_second(lost)}"
 
 
 def _second(lost: Document) -> str:

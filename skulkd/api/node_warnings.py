@@ -12,8 +12,9 @@ def node_warnings(node: Services) -> list[NodeWarning]:
     """Warnings about placements, readings and the runners' libraries. Reads nothing anew."""
     worker, own = node.inference.worker, node.identity.node_id
     supervisors = worker.diagnostics()
-    master = node.reign().master_node_id
-    _, texts = view_placements(node.state.current(), supervisors, own, master)
+    # Diagnostics also warn of a master that holds no rank. That is normal and needs no action, so
+    # no master is given here.
+    _, texts = view_placements(node.state.current(), supervisors, own, None)
     readings = node.telemetry.of(own)
     found = set(texts)
     if readings is not None:

@@ -6,7 +6,7 @@ planned anew at once. What cannot be kept is said by name. No I/O.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -144,6 +144,12 @@ def _moved(
 ) -> tuple[Event, Instance]:
     """A placement on other nodes than before, because some of its own are not here."""
     gone = [name for name in placement.names.values() if name not in living.values()]
-    reason = f"{', '.join(gone) or 'a node'} is not here any more"
+    reason = absence_text(gone)
     names = {**placement.names, **living}
     return moved(placement.instance, planned, lost_move(placement.instance, planned, names, reason))
+
+
+def absence_text(names: Sequence[str]) -> str:
+    """Why a placement is moved: `kite2 and kite3 are no longer in the cluster`."""
+    verb = "are" if len(names) > 1 else "is"
+    return f"{' and '.join(names) or 'a node'} {verb} no longer in the cluster"

@@ -16,10 +16,11 @@ import pytest
 from skulkd.api import cluster, diagnostics
 from skulkd.api.services import Services
 from skulkd.wire.cluster import Hello
-from skulkd.wire.events import NodeGatheredInfo
+from skulkd.wire.events import InstanceCreated, NodeGatheredInfo
 from skulkd.wire.gathered import NodeNetworkInterfaces
 from skulkd.wire.ids import NodeId
 from tests.api.in_process import serving, some_services
+from tests.daemon.builders import an_instance
 from tests.peer_mesh import MeshPeers, peer_mesh
 
 A, B, GONE = NodeId("node-a"), NodeId("node-b"), NodeId("node-gone")
@@ -147,6 +148,17 @@ async def test_the_cluster_is_told_with_everybody_in_it(
             members = {one["nodeId"]: one for one in (await answer.json())["nodes"]}
         assert not members[B]["ok"]
         assert "does not know" in members[B]["error"]
+
+
+async def test_a_master_that_holds_no_rank_is_no_warning_of_the_node_list(tmp_path: Path) -> None:
+    near = some_services(tmp_path, peers=peer_mesh(A, B)[0])
+    near.inference.journal.append(InstanceCreated(instance=an_instance("i1", (B,))))
+    async with serving(near) as url, aiohttp.ClientSession(url) as client:
+        async with client.get("/v1/diagnostics/node") as answer:
+            [warning] = (await answer.json())["warnings"]
+        assert "is not a placement node" in warning
+        async with client.get("/v1/cluster") as answer:
+            assert (await answer.json())["nodes"][0]["warnings"] == []
 
 
 async def nonsense(_asker: NodeId, _body: bytes) -> bytes:

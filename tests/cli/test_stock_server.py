@@ -274,3 +274,14 @@ def test_our_own_urls_come_first(cli: Cli, stock: StockNode) -> None:
     listed = cli("trace", "list")
     assert listed.code == 8
     assert "no answer in 5 s" in listed.err
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["probe Llama", "chat Llama hello", "load", "events", "swarm status", "drain kite1 --yes",
+     "restart --instance 7f3c2 --yes", "nodes forget kite3 --yes", "timeline --check"],
+)  # fmt: skip
+def test_what_a_server_cannot_do_is_a_refusal(cli: Cli, stock: StockNode, command: str) -> None:
+    result = cli(*command.split())
+    assert (result.code, result.out) == (4, "")
+    assert "error: this server " in result.err

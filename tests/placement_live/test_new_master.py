@@ -44,5 +44,5 @@ def test_a_new_master_keeps_to_the_exclusions_of_an_order_it_never_saw(
     )
     assert (move["cause"], move["attempt"], move["most"]) == ("node-lost", 1, None)
     assert (move["from_nodes"], move["to_nodes"]) == ([lost], [unwanted.node_id])
-    assert move["reason"] == f"{there.name} is not here any more"
+    assert move["reason"] == f"{there.name} is no longer in the cluster"
     three.wait_serving(instance_id, [unwanted])

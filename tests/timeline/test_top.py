@@ -16,6 +16,7 @@ from skulkctl.screen_options import SCREEN, pace_s
 from skulkctl.tui.lines import plain_text
 from skulkctl.tui.shots import Shot, View
 from skulkctl.tui.top_page import tokens_per_second, top_items, top_page
+from skulkctl.views.nodes import lost_items
 from tests.daemon_process import DaemonProcess, daemon_environ
 from tests.timeline.app_rig import frames, press, screen_text
 from tests.timeline.builders import NODES, NOW, rank, step, timeline
@@ -34,9 +35,10 @@ def decoding(*points: tuple[float, int]) -> dict[str, Any]:
 
 def test_a_lost_node_is_a_problem_beside_the_verdict_about_runners() -> None:
     shot = Shot(decoding((3, 25), (1, 75)), names=NODES)
-    nodes = [{"id": "n", "name": "kite4", "health": "lost"}]
-    told = plain_text(top_page(shot, View(), top_items(shot, nodes, {}), 120, None))
-    assert "NODE LOST  kite4 left without notice" in told
+    since = {"name": "kite4", "since": "2026-03-04T12:00:00.125Z", "sinceSeconds": 305.0}
+    items = top_items(shot, lost_items([since]), {})
+    lines = plain_text(top_page(shot, View(), items, 80, None)).splitlines()
+    assert lines[2] == " NODE LOST  kite4 lost for 5m5s, since 2026-03-04T12:00:00Z"
 
 
 @pytest.mark.parametrize(
