@@ -87,6 +87,13 @@ def setting_items(answer: object, secrets: frozenset[str]) -> list[dict[str, obj
     return items
 
 
+def answering_node(answer: object) -> str:
+    """The name of the node whose configuration it is; NODE when it does not say."""
+    entries = sequence(answer, "settings")
+    named = [text(entry, "inForce") for entry in entries if text(entry, "key") == "node.name"]
+    return next((name for name in named if name), "NODE")
+
+
 def decided_elsewhere(answer: object, key: str) -> str | None:
     """The flag or variable that decides a key, so that the file does not; None otherwise."""
     for entry in sequence(answer, "settings"):
@@ -105,19 +112,17 @@ def _setting(entry: object, secrets: frozenset[str]) -> dict[str, object]:
         configured = HIDDEN
     if key in secrets:
         in_force = configured
-    return _item(key, in_force, origin, configured, flag(entry, "restartNeeded") is True)
-
-
-def _item(
-    key: str, value: object, origin: str | None, configured: object = None, restart: bool = False
-) -> dict[str, object]:
-    return {
-        "key": key,
-        "value": value,
-        "pending": {"value": configured} if restart else None,
-        "restartNeeded": restart,
-        "origin": origin,
+    if flag(entry, "restartNeeded") is not True:
+        return _item(key, in_force, origin)
+    item = _item(key, in_force, text(entry, "inForceOrigin") or origin)
+    return item | {
+        "pending": {"value": configured, "origin": origin},
+        "restartNeeded": True,
     }
+
+
+def _item(key: str, value: object, origin: str | None) -> dict[str, object]:
+    return {"key": key, "value": value, "pending": None, "restartNeeded": False, "origin": origin}
 
 
 def _leaves(section: Document, prefix: str) -> Iterator[tuple[str, object]]:

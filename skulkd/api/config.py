@@ -117,8 +117,9 @@ def _values(settings: Settings, running: RunningSettings) -> list[ConfigSetting]
         ConfigSetting(
             key=key,
             value=None if key in secret else current.get(key),
-            origin=settings.origins[key].text if key in current else "not set",
+            origin=settings.origin_text(key),
             in_force=None if key in secret else in_force.get(key),
+            in_force_origin=running.origin_in_force(key, settings),
             restart_needed=current.get(key) != in_force.get(key),
         )
         for key in dict.fromkeys([*current, *in_force])
