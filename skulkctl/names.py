@@ -15,6 +15,8 @@ from typing import Generic, TypeVar
 from skulkctl.errors import UsageMistake
 
 MIN_PREFIX = 4
+MAX_LISTED = 12
+"""So many candidates fit on a small screen together with the error."""
 
 T = TypeVar("T")
 Note = Callable[[str], None]
@@ -50,7 +52,7 @@ def find_one(
     if len(typed) < MIN_PREFIX:
         raise UsageMistake(
             f"{typed} is too short to tell which {kind} to change",
-            *(one.label for one in found),
+            *_labels(found),
             hints=[f"type at least {MIN_PREFIX} characters, or a whole name"],
         )
     chosen = _only(kind, found, typed)
@@ -76,10 +78,16 @@ def _only(kind: str, found: Sequence[Candidate[T]], typed: str) -> Candidate[T]:
     if len(found) > 1:
         raise UsageMistake(
             f"{typed} matches {len(found)} {kind}s",
-            *(one.label for one in found),
+            *_labels(found),
             hints=["type more of the name or id"],
         )
     return found[0]
+
+
+def _labels(found: Sequence[Candidate[T]]) -> list[str]:
+    shown = [one.label for one in found[:MAX_LISTED]]
+    more = len(found) - len(shown)
+    return [*shown, f"and {more} more"] if more else shown
 
 
 def model_aliases(model_id: str) -> tuple[str, ...]:

@@ -81,3 +81,11 @@ def test_what_matches_several_things_is_refused_with_all_of_them(note: None) -> 
         find_one("thing", [*THINGS, Candidate("x", ("7f3c9",), (), "7f3c9")], "7f3c", note)
     assert raised.value.what == "7f3c matches 2 things"
     assert raised.value.why == ("7f3c2a10-0b52  Tiny-1B", "7f3c9")
+
+
+def test_of_many_matches_the_first_are_listed_and_the_others_counted() -> None:
+    many = [Candidate(n, (f"qwen-{n:02}",), (), f"qwen-{n:02}") for n in range(45)]
+    with pytest.raises(UsageMistake) as raised:
+        find_one("model", many, "qwen")
+    assert raised.value.what == "qwen matches 45 models"
+    assert raised.value.why == (*(f"qwen-{n:02}" for n in range(12)), "and 33 more")
