@@ -67,7 +67,7 @@ def show(
     """Show the configuration in force on the node that answers. Secrets are never shown.
 
     Where the file has been changed since the daemon started, CONFIGURED shows what the file
-    says, marked `restart needed`.
+    says, marked `restart needed`; also where `skulkctl trace` has switched tracing.
     """
     from skulkctl.change import secret_names
     from skulkctl.views.config import (
@@ -82,7 +82,7 @@ def show(
     if not has_origins(answer):
         call.talk.note("this server does not say where values come from; only its file is shown")
     items = setting_items(answer, secret_names())
-    pending = [item for item in items if item["restartNeeded"]]
+    pending = [item for item in items if item["pending"] is not None]
     # A terminal has no room for two values in each row; a pipe has all in one table.
     apart = call.style.room is not None and call.format == "table" and not call.style.columns
     names = ["key", "value", *(["configured", "note"] if pending and not apart else [])]
@@ -90,7 +90,7 @@ def show(
     call.show_rows(SETTINGS, items, columns=columns)
     if pending and apart:
         write("\n" + pending_lines(pending, call.style.room))
-    if pending:
+    if any(item["restartNeeded"] for item in pending):
         call.talk.hint(f"use what is configured:  skulkctl restart {answering_node(answer)}")
     return ExitCode.DONE
 

@@ -59,15 +59,14 @@ SETTINGS = Resource(
 
 
 def pending_lines(items: Sequence[Document], room: int | None) -> str:
-    """`logging.enabled  false -> true`: in force, and configured."""
-    changes = [
-        (
-            str(item["key"]),
-            f"{value_text(item['value'])} -> {pending_text(item['pending'])}  restart needed",
-        )
-        for item in items
-    ]
-    return "CONFIGURED SINCE THE START\n" + pairs(changes, room, indent="  ")
+    """`runtime.queue  32, configured 16: restart needed`, or who has changed it."""
+    changes = [(str(item["key"]), _pending_line(item)) for item in items]
+    return "OTHER THAN CONFIGURED\n" + pairs(changes, room, indent="  ")
+
+
+def _pending_line(item: Document) -> str:
+    note = "restart needed" if item["restartNeeded"] else f"changed by {item['origin']}"
+    return f"{value_text(item['value'])}, configured {pending_text(item['pending'])}: {note}"
 
 
 def has_origins(answer: object) -> bool:
@@ -112,12 +111,13 @@ def _setting(entry: object, secrets: frozenset[str]) -> dict[str, object]:
         configured = HIDDEN
     if key in secrets:
         in_force = configured
-    if flag(entry, "restartNeeded") is not True:
+    restart = flag(entry, "restartNeeded") is True
+    if in_force == configured and not restart:
         return _item(key, in_force, origin)
     item = _item(key, in_force, text(entry, "inForceOrigin") or origin)
     return item | {
         "pending": {"value": configured, "origin": origin},
-        "restartNeeded": True,
+        "restartNeeded": restart,
     }
 
 

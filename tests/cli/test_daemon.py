@@ -111,6 +111,25 @@ def test_config_set_is_written_kept_and_taken_back(
     assert "ingest_url" in after
 
 
+def test_config_show_says_that_tracing_was_switched(
+    daemon: StartDaemon, home: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SKULK_ENDPOINT", daemon().url)
+
+    def tracing() -> tuple[object, ...]:
+        items = json.loads(cli("config", "show", "-o", "json").out)["items"]
+        (item,) = [item for item in items if item["key"] == "tracing.enabled"]
+        return item["value"], item["origin"], item["pending"], item["restartNeeded"]
+
+    assert tracing() == (False, "default", None, False)
+    assert cli("trace", "on").code == 0
+    configured = {"value": False, "origin": "default"}
+    assert tracing() == (True, "skulkctl trace", configured, False)
+    assert "restart" not in cli("config", "show").err
+    assert cli("trace", "off").code == 0
+    assert tracing() == (False, "default", None, False)
+
+
 def test_restart_wait_comes_back_with_a_new_id(
     daemon: StartDaemon, home: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
