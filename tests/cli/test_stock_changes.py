@@ -165,6 +165,7 @@ def test_a_protected_context_wants_its_name_for_every_change(
     stock.on("POST", "/admin/restart", {"status": "restart_sent", "node_id": KITE2})
     stock.on("POST", "/x", {})
     stock.on("PUT", "/v1/tracing", lambda seen: json.loads(seen.body))
+    stock.on("GET", "/v1/swarm", {"configured": True, "state": "polling"})
     for verb in ("pause", "resume"):
         stock.on("POST", f"/v1/swarm/{verb}", {"configured": True, "state": "paused"})
     changes = [
@@ -201,3 +202,14 @@ def test_a_dry_run_of_a_switch_changes_nothing(
     assert result.code == 0
     assert told in result.out + result.err
     assert {seen.method for seen in stock.seen} == {"GET"}
+
+
+@pytest.mark.parametrize("more", [[], ["--dry-run"]])
+@pytest.mark.parametrize("verb", ["pause", "resume"])
+def test_a_node_without_a_gateway_cannot_be_paused(
+    cli: Cli, stock: StockNode, verb: str, more: list[str]
+) -> None:
+    stock.on("GET", "/v1/swarm", {"configured": False, "state": None})
+    result = cli("swarm", verb, *more)
+    assert (result.code, result.out) == (3, "")
+    assert result.err.startswith("error: this node is not enrolled with a gateway\n")
