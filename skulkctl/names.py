@@ -2,8 +2,8 @@
 
 A whole id or name always counts. Otherwise the beginning of an id or name counts, if only one
 thing begins so. A command that changes or ends something is stricter: there the beginning must
-be that of an id and have at least four characters, and the command says what it matched.
-Letter case does not matter. It must not know any kind of thing that has a name.
+have at least four characters, and the command says what it matched. Letter case does not matter.
+It must not know any kind of thing that has a name.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from typing import Generic, TypeVar
 from skulkctl.errors import UsageMistake
 
 MIN_PREFIX = 4
+MAX_LISTED = 12
+"""So many candidates fit on a small screen together with the error."""
 
 T = TypeVar("T")
 Note = Callable[[str], None]
@@ -42,20 +44,18 @@ def find_one(
     whole = _whole(candidates, typed)
     if whole:
         return _only(kind, whole, typed).item
-    by_id = [one for one in candidates if _begins(one.ids, typed)]
-    by_name = [one for one in candidates if _begins(one.names, typed)]
-    if note is None:
-        found = [one for one in candidates if one in by_id or one in by_name]
-        return _only(kind, found, typed).item if found else None
-    if not by_id and not by_name:
+    found = [one for one in candidates if _begins((*one.ids, *one.names), typed)]
+    if not found:
         return None
-    if not by_id or len(typed) < MIN_PREFIX:
+    if note is None:
+        return _only(kind, found, typed).item
+    if len(typed) < MIN_PREFIX:
         raise UsageMistake(
-            f"{typed} is too little to tell which {kind} to change",
-            *(one.label for one in by_id or by_name),
-            hints=[f"type at least {MIN_PREFIX} characters of the id, or the whole name"],
+            f"{typed} is too short to tell which {kind} to change",
+            *_labels(found),
+            hints=[f"type at least {MIN_PREFIX} characters, or a whole name"],
         )
-    chosen = _only(kind, by_id, typed)
+    chosen = _only(kind, found, typed)
     note(f"{typed} matches {kind} {chosen.label}")
     return chosen.item
 
@@ -78,10 +78,16 @@ def _only(kind: str, found: Sequence[Candidate[T]], typed: str) -> Candidate[T]:
     if len(found) > 1:
         raise UsageMistake(
             f"{typed} matches {len(found)} {kind}s",
-            *(one.label for one in found),
+            *_labels(found),
             hints=["type more of the name or id"],
         )
     return found[0]
+
+
+def _labels(found: Sequence[Candidate[T]]) -> list[str]:
+    shown = [one.label for one in found[:MAX_LISTED]]
+    more = len(found) - len(shown)
+    return [*shown, f"and {more} more"] if more else shown
 
 
 def model_aliases(model_id: str) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ EXAMPLES = """
 Examples:
   skulkctl status                      what is here, and is it well
   skulkctl nodes -o wide               every node with its hardware
-  skulkctl model pull demo             bring a small model to this machine
+  skulkctl model pull demo             bring a small model to the cluster
   skulkctl place SmolLM2 --wait        load it
   skulkctl chat                        talk to it
   skulkctl doctor --expect-nodes 3     the health checklist; exit 7 when it finds something
@@ -41,7 +41,7 @@ COMMANDS: Mapping[str, Entry] = {
     "chat": Entry("skulkctl.commands.chat", "Ask a placed model, once or in a conversation."),
     "probe": Entry("skulkctl.commands.probe", "Check that a placed model answers."),
     "cancel": Entry("skulkctl.commands.cancel", "End a request that is being answered."),
-    "model": Entry("skulkctl.commands.model", "Bring models to this machine, and their cards."),
+    "model": Entry("skulkctl.commands.model", "Download, import and register models."),
     "storage": Entry("skulkctl.commands.storage", "Show staged models and the disks of nodes."),
     "purge-staging": Entry(
         "skulkctl.commands.purge_staging", "Delete staged copies that nobody uses."

@@ -49,8 +49,9 @@ class Talk:
             self._say("hint:", text, "ok")
 
     def _say(self, label: str, text: str, role: str) -> None:
-        # A hint is a command to copy: it stays one line.
-        room = None if label == "hint:" else terminal_width(sys.stderr)
+        # A command that is to be copied stays one line.
+        keep = label == "hint:" and _has_command(text)
+        room = None if keep else terminal_width(sys.stderr)
         head, *rest = hanging(f"{label} ", printable(text), room)
         self._lines([head.replace(label, paint(label, role), 1) if self.colour else head, *rest])
 
@@ -58,3 +59,8 @@ class Talk:
         for line in lines:
             sys.stderr.write(f"{line}\n")
         sys.stderr.flush()
+
+
+def _has_command(hint: str) -> bool:
+    """Whether a hint is a command, or ends with one after two spaces."""
+    return "  " in hint or hint.split(" ", 1)[0] in ("skulkctl", "skulkd")

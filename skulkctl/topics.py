@@ -56,7 +56,7 @@ def names() -> str:
         "What may be typed for a node, instance, model, request or trace:\n\n"
         "  its whole id or name; for a model and its instances also the part after the slash\n"
         "  the beginning of an id or name, if only one thing begins so\n\n"
-        f"Commands that change or end something take at least {MIN_PREFIX} characters of an id\n"
+        f"Commands that change or end something take at least {MIN_PREFIX} characters\n"
         "or a whole name, and say what they matched. Letter case does not matter.\n"
     )
 

@@ -67,16 +67,22 @@ def show(
     """Show the configuration in force on the node that answers. Secrets are never shown.
 
     Where the file has been changed since the daemon started, CONFIGURED shows what the file
-    says, marked `restart needed`.
+    says, marked `restart needed`; also where `skulkctl trace` has switched tracing.
     """
     from skulkctl.change import secret_names
-    from skulkctl.views.config import SETTINGS, has_origins, pending_lines, setting_items
+    from skulkctl.views.config import (
+        SETTINGS,
+        answering_node,
+        has_origins,
+        pending_lines,
+        setting_items,
+    )
 
     answer = _read_config(call)
     if not has_origins(answer):
         call.talk.note("this server does not say where values come from; only its file is shown")
     items = setting_items(answer, secret_names())
-    pending = [item for item in items if item["restartNeeded"]]
+    pending = [item for item in items if item["pending"] is not None]
     # A terminal has no room for two values in each row; a pipe has all in one table.
     apart = call.style.room is not None and call.format == "table" and not call.style.columns
     names = ["key", "value", *(["configured", "note"] if pending and not apart else [])]
@@ -84,8 +90,8 @@ def show(
     call.show_rows(SETTINGS, items, columns=columns)
     if pending and apart:
         write("\n" + pending_lines(pending, call.style.room))
-    if pending:
-        call.talk.hint("use what is configured:  skulkctl restart NODE")
+    if any(item["restartNeeded"] for item in pending):
+        call.talk.hint(f"use what is configured:  skulkctl restart {answering_node(answer)}")
     return ExitCode.DONE
 
 
@@ -160,7 +166,7 @@ def set_(
     section it is not given. Shows the old and the new value and whether a restart is needed.
     """
     from skulkctl.change import is_secret, plan_set, plan_unset
-    from skulkctl.views.config import decided_elsewhere
+    from skulkctl.views.config import answering_node, decided_elsewhere
     from skulkctl.views.read import mapping
 
     if unset == (value is not None):
@@ -171,11 +177,11 @@ def set_(
     change = plan_unset(config, key) if typed is None else plan_set(config, key, typed)
     decider = decided_elsewhere(answer, key)
     if decider:
-        call.talk.warning(f"{decider} decides {key} on this node; the file counts without it only")
+        call.talk.warning(f"{decider} overrides {key} on this node: the new value has no effect")
     if call.options.get("dry_run"):
         _report(call, change, restart=None, dry_run=True)
     else:
-        _carry_out(call, change)
+        _carry_out(call, change, None if decider else answering_node(answer))
     return ExitCode.DONE
 
 
@@ -249,7 +255,8 @@ def _secret_text(key: str, value: str) -> str:
         raise CliError(f"cannot read {path}", str(error)) from error
 
 
-def _carry_out(call: Invocation, change: Change) -> None:
+def _carry_out(call: Invocation, change: Change, node: str | None) -> None:
+    """`node` is the one to restart, None when the change has no effect there."""
     from skulkctl.confirm import protect
     from skulkctl.views.read import flag, text
 
@@ -258,8 +265,8 @@ def _carry_out(call: Invocation, change: Change) -> None:
     restart = flag(answer, "requiresRestart")
     _report(call, change, restart, dry_run=False)
     call.talk.note(text(answer, "message") or "accepted")
-    if restart:
-        call.talk.hint("it takes effect after a restart:  skulkctl restart NODE")
+    if restart and node:
+        call.talk.hint(f"it takes effect after a restart:  skulkctl restart {node}")
 
 
 def _report(call: Invocation, change: Change, restart: bool | None, dry_run: bool) -> None:

@@ -231,8 +231,12 @@ def rm(
     from skulkctl.client import path_segment
     from skulkctl.confirm import Danger, protect
 
+    found = _find_in_store(call, model) if store else _find_card(call, model)
     if call.options.get("dry_run"):
-        return _report(call, model, "would remove")
+        if found is None:
+            raise _not_in_store(model) if store else _no_card(call, model)
+        return _report(call, found, "would remove")
+    model = found or model
     if store:
         return _remove_from_store(call, model)
     what = f"remove the card of {model} from the cluster"
@@ -242,15 +246,43 @@ def rm(
     except RouteMissing:
         raise
     except NotFound as error:
-        raise NotFound(
-            f"{model} has no card that was added",
-            *error.why,
-            hints=[*_file_hints(call, model), "skulkctl models -o wide"],
-            details=error.details,
-        ) from error
+        raise _no_card(call, model, error) from error
     for hint in _file_hints(call, model):
         call.talk.hint(hint)
     return _report(call, model, "removed")
+
+
+def _find_card(call: Invocation, typed: str) -> str | None:
+    from skulkctl.views.models import custom_ids, find_model
+
+    return find_model(custom_ids(call.client.get("/models")), typed, call.talk.note)
+
+
+def _find_in_store(call: Invocation, typed: str) -> str | None:
+    from skulkctl.commands.store import not_usable
+    from skulkctl.errors import CliError
+    from skulkctl.views.models import find_model
+    from skulkctl.views.read import sequence, text
+
+    try:
+        entries = sequence(call.client.get("/store/registry"), "entries")
+    except CliError as error:
+        raise not_usable(error) from error
+    return find_model([text(entry, "model_id") or "" for entry in entries], typed, call.talk.note)
+
+
+def _no_card(call: Invocation, model: str, error: NotFound | None = None) -> NotFound:
+    return NotFound(
+        f"{model} has no card that was added",
+        *(error.why if error else ()),
+        hints=[*_file_hints(call, model), "skulkctl models -o wide"],
+        details=error.details if error else (),
+    )
+
+
+def _not_in_store(model: str, error: NotFound | None = None) -> NotFound:
+    why = error.why if error else ()
+    return NotFound(f"{model} is not in the store", *why, hints=["skulkctl store"])
 
 
 def _remove_from_store(call: Invocation, model: str) -> int:
@@ -264,9 +296,7 @@ def _remove_from_store(call: Invocation, model: str) -> int:
     try:
         call.client.change("DELETE", f"/store/models/{path_segment(model)}")
     except NotFound as error:
-        raise NotFound(
-            f"{model} is not in the store", *error.why, hints=["skulkctl store"]
-        ) from error
+        raise _not_in_store(model, error) from error
     except Refused as error:
         raise Refused(f"cannot {what}", *error.why, details=error.details) from error
     except CliError as error:

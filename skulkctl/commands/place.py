@@ -118,6 +118,7 @@ def _show_plan(call: Invocation, order: Order, plan: str | None) -> int:
         if found is None:
             raise _no_plan(call, order, answer)
         preview = found
+    _note_copies(call, order)
     planned = planned_instance(order.state, preview)
     document, screen = outcome("would place", planned), plan_screen(planned, call.style.room)
     write(call.style.single("Placement", document, str(planned["planId"]), lambda _: screen))
@@ -167,7 +168,7 @@ def _note_copies(call: Invocation, order: Order) -> None:
     if copies:
         shown = ", ".join(short_instance(copy["id"]) for copy in copies)
         call.talk.note(
-            f"{order.model_id} is placed already ({shown}); placing another instance"
+            f"{order.model_id} is placed already ({shown}); this places another instance"
             " (--ensure keeps the one that is there)"
         )
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from skulkctl.command import new_app
-from skulkctl.errors import UsageMistake
+from skulkctl.errors import NotFound, UsageMistake
 from skulkctl.exits import ExitCode
 from skulkctl.invocation import Invocation
 from skulkctl.options import CONFIRM, FORMAT, REACH, verb
@@ -134,11 +134,16 @@ def resume(call: Invocation) -> int:
 
 
 def _switch(call: Invocation, verb_name: str, what: str) -> int:
-    from skulkctl.views.read import mapping, text
+    from skulkctl.views.read import flag, text
 
+    status = call.client.get("/v1/swarm")
+    if flag(status, "configured") is False:
+        raise NotFound(
+            "this node is not enrolled with a gateway",
+            hints=["skulkctl swarm setup --api-key-stdin < FILE"],
+        )
     if call.options.get("dry_run"):
-        status = mapping(call.client.get("/v1/swarm"))
-        call.talk.note(f"would {what}; its state is {text(status, 'state') or 'not enrolled'}")
+        call.talk.note(f"would {what}; its state is {text(status, 'state') or 'unknown'}")
         return ExitCode.DONE
     _protect(call, what)
     return _show_status(call, _gateway_client(call).change("POST", f"/v1/swarm/{verb_name}"))

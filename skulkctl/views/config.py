@@ -59,15 +59,14 @@ SETTINGS = Resource(
 
 
 def pending_lines(items: Sequence[Document], room: int | None) -> str:
-    """`logging.enabled  false -> true`: in force, and configured."""
-    changes = [
-        (
-            str(item["key"]),
-            f"{value_text(item['value'])} -> {pending_text(item['pending'])}  restart needed",
-        )
-        for item in items
-    ]
-    return "CONFIGURED SINCE THE START\n" + pairs(changes, room, indent="  ")
+    """`runtime.queue  32, configured 16: restart needed`, or who has changed it."""
+    changes = [(str(item["key"]), _pending_line(item)) for item in items]
+    return "OTHER THAN CONFIGURED\n" + pairs(changes, room, indent="  ")
+
+
+def _pending_line(item: Document) -> str:
+    note = "restart needed" if item["restartNeeded"] else f"changed by {item['origin']}"
+    return f"{value_text(item['value'])}, configured {pending_text(item['pending'])}: {note}"
 
 
 def has_origins(answer: object) -> bool:
@@ -85,6 +84,13 @@ def setting_items(answer: object, secrets: frozenset[str]) -> list[dict[str, obj
     if flag(answer, "effective", "has_hf_token"):
         items.append(_item("hf_token", HIDDEN, path))
     return items
+
+
+def answering_node(answer: object) -> str:
+    """The name of the node whose configuration it is; NODE when it does not say."""
+    entries = sequence(answer, "settings")
+    named = [text(entry, "inForce") for entry in entries if text(entry, "key") == "node.name"]
+    return next((name for name in named if name), "NODE")
 
 
 def decided_elsewhere(answer: object, key: str) -> str | None:
@@ -105,19 +111,18 @@ def _setting(entry: object, secrets: frozenset[str]) -> dict[str, object]:
         configured = HIDDEN
     if key in secrets:
         in_force = configured
-    return _item(key, in_force, origin, configured, flag(entry, "restartNeeded") is True)
-
-
-def _item(
-    key: str, value: object, origin: str | None, configured: object = None, restart: bool = False
-) -> dict[str, object]:
-    return {
-        "key": key,
-        "value": value,
-        "pending": {"value": configured} if restart else None,
+    restart = flag(entry, "restartNeeded") is True
+    if in_force == configured and not restart:
+        return _item(key, in_force, origin)
+    item = _item(key, in_force, text(entry, "inForceOrigin") or origin)
+    return item | {
+        "pending": {"value": configured, "origin": origin},
         "restartNeeded": restart,
-        "origin": origin,
     }
+
+
+def _item(key: str, value: object, origin: str | None) -> dict[str, object]:
+    return {"key": key, "value": value, "pending": None, "restartNeeded": False, "origin": origin}
 
 
 def _leaves(section: Document, prefix: str) -> Iterator[tuple[str, object]]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from difflib import SequenceMatcher
 
 from skulkctl.layout import without_owner
-from skulkctl.names import Candidate, find_one
+from skulkctl.names import Candidate, Note, find_one
 from skulkctl.tables import EMPTY, Column, Resource, plain, size
 from skulkctl.views.instances import instance_items
 from skulkctl.views.nodes import node_ids, node_name
@@ -102,14 +102,21 @@ def is_like(item: Document, wanted: str) -> bool:
     return all(word in everything for word in wanted.casefold().split())
 
 
-def find_model(ids: Iterable[str], typed: str) -> str | None:
+def custom_ids(answer: object) -> list[str]:
+    """The ids of cards that were added, in an answer of `GET /models`."""
+    entries = sequence(answer, "data")
+    return catalogue_ids({"data": [entry for entry in entries if flag(entry, "is_custom")]})
+
+
+def find_model(ids: Iterable[str], typed: str, note: Note | None = None) -> str | None:
     """The one id that was meant: in full, its part after the slash, or a prefix of either.
 
-    None when nothing matches. Raises UsageMistake with the candidates when several do.
+    None when nothing matches; `note`: see `names.find_one`. Raises UsageMistake with the
+    candidates when several do.
     """
     names = list(dict.fromkeys(ids))
     candidates = [Candidate(one, (one,), (_name(one),), one) for one in names]
-    return find_one("model", candidates, typed)
+    return find_one("model", candidates, typed, note)
 
 
 def nearest(ids: Iterable[str], typed: str) -> list[str]:

@@ -19,9 +19,10 @@ METAS = ("MlxRing", "MlxJaccl")
 _HINT = "hint: "
 
 PLAN = (
-    Column("rank", "rank", "Rank.", right=True),
+    # Ranks are in order, and the sum can be checked without the layers.
+    Column("rank", "rank", "Rank.", right=True, spare=5),
     Column("node", "node", "Node of this rank."),
-    Column("layers", "layers", "Layers it holds, of all."),
+    Column("layers", "layers", "Layers it holds, of all.", spare=6),
     Column("weights", "weightBytes", "Weights it holds.", text=size, right=True),
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from skulkctl.layout import hanging
+from skulkctl.layout import hanging, unique_prefixes
 from skulkctl.tables import EMPTY, Column, Resource, plain, render
 from skulkctl.views.placement import ARITHMETIC, PLAN, planned_instance, refusal_lines
 from skulkctl.views.read import Document, sequence, tagged, text
@@ -29,7 +29,7 @@ PREVIEWS = Resource(
         Column("reason", "reason", "Why it cannot be placed so.", wide=True),
     ),
 )
-_NEEDS = (Column("plan", "planId", "Plan."), *PLAN, *ARITHMETIC)
+_NEEDS = (Column("plan", "planId", "Plan.", short=unique_prefixes(9)), *PLAN, *ARITHMETIC)
 
 
 def preview_items(state: object, answer: object) -> list[dict[str, object]]:

@@ -13,7 +13,7 @@ from skulkd.api.errors import ApiError
 from skulkd.api.placement_errors import storage_error
 from skulkd.api.routes import RouteTable
 from skulkd.api.running_settings import RunningSettings
-from skulkd.api.services import services
+from skulkd.api.services import Services, services
 from skulkd.api.streams import send
 from skulkd.settings.edit import apply_put, redact
 from skulkd.settings.load import Settings
@@ -33,6 +33,7 @@ class WrappedConfig(SnakeModel):
     config: SkulkConfig
 
 
+_TRACING = "tracing.enabled"
 # The reference asks for a restart after these; we also do when anything read at start differs.
 _RESTART_SECTIONS = frozenset({"model_store"})
 
@@ -44,12 +45,13 @@ _RESTART_SECTIONS = frozenset({"model_store"})
     errors=(409,),
 )
 async def get_config(request: web.Request) -> web.StreamResponse:
-    running = services(request).settings
+    node = services(request)
+    running = node.settings
     try:
         settings = await asyncio.to_thread(running.sources.load)
     except SettingsError as error:
         raise ApiError(409, f"the settings on disk cannot be used: {error}") from error
-    return await send(request, _describe(settings, running).model_dump_json().encode())
+    return await send(request, _describe(settings, node).model_dump_json().encode())
 
 
 @routes.put(
@@ -96,7 +98,7 @@ def _put(running: RunningSettings, sections: dict[str, Any]) -> ConfigPutAnswer:
     return ConfigPutAnswer(success=True, message=message, requires_restart=restart)
 
 
-def _describe(settings: Settings, running: RunningSettings) -> ConfigAnswer:
+def _describe(settings: Settings, node: Services) -> ConfigAnswer:
     return ConfigAnswer(
         config=redact(settings.raw),
         config_path=str(settings.file),
@@ -105,21 +107,31 @@ def _describe(settings: Settings, running: RunningSettings) -> ConfigAnswer:
             kv_cache_backend=settings.config.inference.kv_cache_backend,
             has_hf_token=settings.config.hf_token is not None,
         ),
-        settings=_values(settings, running),
+        settings=_values(settings, node.settings, node.tracing.enabled),
     )
 
 
-def _values(settings: Settings, running: RunningSettings) -> list[ConfigSetting]:
+def _values(settings: Settings, running: RunningSettings, is_tracing: bool) -> list[ConfigSetting]:
     """Every value of the sources; those that only the start knew come last."""
     secret = {join_key(path) for path in secret_paths()}
     current, in_force = dict(settings.values()), running.values_in_force(settings)
+    switched = in_force[_TRACING] != is_tracing
+    in_force[_TRACING] = is_tracing
     return [
         ConfigSetting(
             key=key,
             value=None if key in secret else current.get(key),
-            origin=settings.origins[key].text if key in current else "not set",
+            origin=settings.origin_text(key),
             in_force=None if key in secret else in_force.get(key),
-            restart_needed=current.get(key) != in_force.get(key),
+            in_force_origin="skulkctl trace"
+            if switched and key == _TRACING
+            else running.origin_in_force(key, settings),
+            restart_needed=_needs_restart(key, current.get(key), in_force.get(key)),
         )
         for key in dict.fromkeys([*current, *in_force])
     ]
+
+
+def _needs_restart(key: str, configured: object, in_force: object) -> bool:
+    # A start switches tracing on where that is configured, but never off.
+    return configured != in_force and (key != _TRACING or configured is True)

@@ -57,6 +57,10 @@ class RunningSettings:
         live = {key: value for key, value in current.values() if key in LIVE_KEYS}
         return {**dict(self.started.values()), **live}
 
+    def origin_in_force(self, key: str, current: Settings) -> str:
+        """Where the value of `values_in_force` came from."""
+        return (current if key in LIVE_KEYS else self.started).origin_text(key)
+
     def differs_from_start(self) -> bool:
         """Whether a restart would change anything. Raises SettingsError. Blocking."""
         current = self.sources.load()

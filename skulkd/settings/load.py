@@ -40,6 +40,11 @@ class Settings:
         """The friendly name: as configured, else the host name."""
         return self.config.node.name or self.hostname
 
+    def origin_text(self, key: str) -> str:
+        """Where the value of a dotted key comes from, as `Origin.text`."""
+        origin = self.origins.get(key)
+        return origin.text if origin else "not set"
+
     def values(self) -> Iterator[tuple[str, object]]:
         """Dotted key and value of everything in `origins`, secrets included."""
         for path, value in _leaves(self.config, ()):

@@ -257,8 +257,10 @@ class Staging:
             await asyncio.sleep(HOST_POLL_S)
             state = await calls.download_status(card.model_id)
         if state.status != "complete":
+            # The host's message begins with the id, too.
+            why = (state.error or state.status).removeprefix(f"{card.model_id}: ")
             raise StoreFetchError(
-                f"the store host cannot fetch {card.model_id}: {state.error or state.status}",
+                f"the store host cannot fetch {card.model_id}: {why}",
                 hint=f"try again:  skulkctl model pull {card.model_id}",
             )
 

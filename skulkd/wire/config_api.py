@@ -19,8 +19,11 @@ class ConfigSetting(CamelModel):
 
     key: str = Field(description="Dotted, as in the file.")
     value: Any = Field(description="What the next start would use. Null for a secret.")
-    origin: str
+    origin: str = Field(description="Where `value` comes from.")
     in_force: Any = Field(default=None, description="In use now. Null for a secret.")
+    in_force_origin: str | None = Field(
+        default=None, description="Where the value in use now came from."
+    )
     restart_needed: bool = Field(
         default=False, description="Whether the two differ until the daemon is restarted."
     )

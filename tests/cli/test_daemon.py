@@ -70,7 +70,8 @@ def test_nodes_are_completed_from_the_daemon(live: DaemonProcess, cli: Cli) -> N
 def test_config_set_is_written_kept_and_taken_back(
     daemon: StartDaemon, home: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    node = daemon(config="logging:\n  enabled: false\n  ingest_url: http://logs:9428/x\n")
+    config = "logging:\n  enabled: false\n  ingest_url: http://logs:9428/x\n"
+    node = daemon("--name", "kite7", config=config)
     monkeypatch.setenv("SKULK_ENDPOINT", node.url)
     assert cli("config", "set", "tracing.retention_days", "9").code == 0
     written = (node.home / "skulk.yaml").read_text()
@@ -88,16 +89,45 @@ def test_config_set_is_written_kept_and_taken_back(
         "restart needed",
     ]
     assert rows["tracing.retention_days"].split() == ["9", "-", "-"]
-    assert "hint: use what is configured:  skulkctl restart NODE" in shown.err
+    assert "hint: use what is configured:  skulkctl restart kite7" in shown.err
     document = json.loads(cli("config", "show", "-o", "json").out)
     pending = [item for item in document["items"] if item["restartNeeded"]]
-    assert [(item["value"], item["pending"]) for item in pending] == [
-        ("http://logs:9428/x", {"value": "http://other:1/y"})
+    assert [(item["value"], item["pending"]["value"]) for item in pending] == [
+        ("http://logs:9428/x", "http://other:1/y")
     ]
+    # A value that was a default at the start does not come from the line written since.
+    assert cli("config", "set", "runtime.queue", "7").code == 0
+    document = json.loads(cli("config", "show", "-o", "json").out)
+    (queue,) = [item for item in document["items"] if item["key"] == "runtime.queue"]
+    assert queue["origin"] == "default"
+    assert queue["pending"]["value"] == 7
+    assert queue["pending"]["origin"].startswith(f"{node.home}/skulk.yaml:")
+    overridden = cli("config", "set", "node.name", "kite9")
+    assert "warning: --name overrides node.name on this node" in overridden.err
+    assert "hint:" not in overridden.err
     assert cli("config", "set", "tracing.retention_days", "--unset").code == 0
     after = (node.home / "skulk.yaml").read_text()
     assert "retention_days" not in after
     assert "ingest_url" in after
+
+
+def test_config_show_says_that_tracing_was_switched(
+    daemon: StartDaemon, home: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SKULK_ENDPOINT", daemon().url)
+
+    def tracing() -> tuple[object, ...]:
+        items = json.loads(cli("config", "show", "-o", "json").out)["items"]
+        (item,) = [item for item in items if item["key"] == "tracing.enabled"]
+        return item["value"], item["origin"], item["pending"], item["restartNeeded"]
+
+    assert tracing() == (False, "default", None, False)
+    assert cli("trace", "on").code == 0
+    configured = {"value": False, "origin": "default"}
+    assert tracing() == (True, "skulkctl trace", configured, False)
+    assert "restart" not in cli("config", "show").err
+    assert cli("trace", "off").code == 0
+    assert tracing() == (False, "default", None, False)
 
 
 def test_restart_wait_comes_back_with_a_new_id(

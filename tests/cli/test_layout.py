@@ -141,8 +141,8 @@ def trace_rows() -> list[Item]:
     )
 
 
-def preview_rows() -> list[Item]:
-    rank = {"layers": "14-28/56", "rank": 1, "node": NAMES[0]}
+def preview_rows(node: str = NAMES[0]) -> list[Item]:
+    rank = {"layers": "14-28/56", "rank": 1, "node": node}
     sizes = ("weightBytes", "overheadBytes", "kvBytes", "floorBytes", "needBytes", "usableBytes")
     ranks = [{**rank, **dict.fromkeys(sizes, 111 * GIB)} for _ in NAMES]
     good: Item = {
@@ -392,7 +392,7 @@ def words(text: str) -> set[str]:
 
 def is_shortened(word: str, whole: set[str]) -> bool:
     """An id's beginning, a time without its day, a lost middle."""
-    ids = [one for one in whole if one.startswith("12D3KooW") or one.count("-") == 4]
+    ids = [one for one in whole if one.startswith(("12D3KooW", "plan-")) or one.count("-") == 4]
     if len(word) >= 8 and any(one.startswith(word) for one in ids):
         return True
     if re.fullmatch(r"\d\d:\d\d:\d\d\.\d{3}", word):
@@ -437,6 +437,18 @@ def test_a_list_stays_a_list_in_80_columns(name: str) -> None:
 )
 def test_what_matters_most_is_still_there_in_80_columns(name: str, columns: set[str]) -> None:
     assert columns <= set(PAGES[name](80).splitlines()[0].split())
+
+
+def test_the_arithmetic_of_a_preview_adds_up_in_80_columns() -> None:
+    page = preview_screen(preview_rows("kite1"), "", 80)
+    heads = [line.split() for line in page.splitlines() if "WEIGHTS" in line]
+    assert heads == [["PLAN", "NODE", "WEIGHTS", "OVERHEAD", "KV", "FLOOR", "NEED", "USABLE"]]
+
+
+def test_the_arithmetic_of_nodes_with_long_names_is_a_list_in_80_columns() -> None:
+    page = preview_screen(preview_rows("mac-studio-ultra-lab-03.local"), "", 80)
+    assert "WEIGHTS" in page
+    assert "NEED" in page
 
 
 @pytest.mark.parametrize("name", LISTS)

@@ -165,6 +165,7 @@ def test_a_protected_context_wants_its_name_for_every_change(
     stock.on("POST", "/admin/restart", {"status": "restart_sent", "node_id": KITE2})
     stock.on("POST", "/x", {})
     stock.on("PUT", "/v1/tracing", lambda seen: json.loads(seen.body))
+    stock.on("GET", "/v1/swarm", {"configured": True, "state": "polling"})
     for verb in ("pause", "resume"):
         stock.on("POST", f"/v1/swarm/{verb}", {"configured": True, "state": "paused"})
     changes = [
@@ -214,3 +215,14 @@ def test_an_enrolment_that_cannot_be_used_is_not_called_missing(cli: Cli, stock:
     none = cli("swarm", "status")
     assert (none.code, none.out) == (0, "gateway node  not enrolled\n")
     assert "swarm setup" in none.err
+
+
+@pytest.mark.parametrize("more", [[], ["--dry-run"]])
+@pytest.mark.parametrize("verb", ["pause", "resume"])
+def test_a_node_without_a_gateway_cannot_be_paused(
+    cli: Cli, stock: StockNode, verb: str, more: list[str]
+) -> None:
+    stock.on("GET", "/v1/swarm", {"configured": False, "state": None})
+    result = cli("swarm", verb, *more)
+    assert (result.code, result.out) == (3, "")
+    assert result.err.startswith("error: this node is not enrolled with a gateway\n")

@@ -337,7 +337,11 @@ def test_pull_of_a_word_that_is_no_model_is_a_usage_mistake(stock: StockNode, cl
 
 
 def test_rm_from_the_store_asks_and_deletes(stock: StockNode, cli: Cli) -> None:
+    stock.on("GET", "/store/registry", {"entries": [{"model_id": "org/m"}]})
     stock.on("DELETE", "/store/models/org/m", {"modelId": "org/m", "deleted": True})
+    assert cli("model", "rm", "org/m", "--store", "--dry-run").out == "would remove org/m\n"
+    missing = cli("model", "rm", "org/x", "--store", "--dry-run")
+    assert (missing.code, "error: org/x is not in the store" in missing.err) == (3, True)
     assert cli("model", "rm", "org/m", "--store").code == 9
     done = cli("model", "rm", "org/m", "--store", "--yes")
     assert (done.code, "removed org/m" in done.out) == (0, True)

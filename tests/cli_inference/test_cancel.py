@@ -52,7 +52,7 @@ def test_a_task_is_cancelled_through_its_command(cli: Cli, busy: ModelNode) -> N
 def test_too_little_of_an_id_cancels_nothing(cli: Cli, busy: ModelNode) -> None:
     result = cli("cancel", "tas")
     assert result.code == 2
-    assert "error: tas is too little to tell which request to change\n" in result.err
+    assert "error: tas is too short to tell which request to change\n" in result.err
     assert {seen.method for seen in busy.seen} == {"GET"}
 
 

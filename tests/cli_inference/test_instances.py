@@ -193,14 +193,14 @@ def test_delete_waits_until_the_instance_is_gone(cli: Cli, node: ModelNode) -> N
     assert cli("delete", "7f3c", "--yes", "--wait", "--timeout", "300ms", "-q").code == 6
 
 
-@pytest.mark.parametrize("typed", ["7", "7f3", "llama-3.2", "mlx-community/L"])
+@pytest.mark.parametrize("typed", ["7", "7f3", "lla", "mlx"])
 @pytest.mark.parametrize("command", [("delete",), ("restart", "--instance")])
-def test_the_beginning_of_a_name_is_not_enough_to_end_something(
+def test_three_characters_are_not_enough_to_end_something(
     cli: Cli, node: ModelNode, command: tuple[str, ...], typed: str
 ) -> None:
     result = cli(*command, typed, "--yes")
     assert result.code == 2
-    assert f"error: {typed} is too little to tell which instance to change\n" in result.err
+    assert f"error: {typed} is too short to tell which instance to change\n" in result.err
     assert f"  {INSTANCE}  {MODEL}\n" in result.err
     assert {seen.method for seen in node.seen} == {"GET"}
 

@@ -72,8 +72,19 @@ def test_adding_a_card_sends_its_id(cli: Cli, node: ModelNode) -> None:
 
 def test_a_dry_run_sends_nothing(cli: Cli, node: ModelNode) -> None:
     assert cli("model", "add", MODEL, "--dry-run").out == f"would add {MODEL}\n"
-    assert cli("model", "rm", MODEL, "--dry-run").out == f"would remove {MODEL}\n"
     assert not node.seen
+
+
+def test_a_dry_run_of_a_removal_names_the_card_it_matches(cli: Cli, node: ModelNode) -> None:
+    note = f"note: tiny matches model {TINY}\n"
+    assert cli("model", "rm", "tiny", "--dry-run") == (0, f"would remove {TINY}\n", note)
+    assert cli("model", "rm", "tin", "--dry-run").code == 2
+    assert cli("model", "rm", "nothing", "--dry-run") == (
+        3,
+        "",
+        "error: nothing has no card that was added\nhint: skulkctl models -o wide\n",
+    )
+    assert {seen.method for seen in node.seen} == {"GET"}
 
 
 def test_removing_a_card_asks_and_keeps_the_files(

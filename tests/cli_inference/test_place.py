@@ -85,7 +85,7 @@ def test_placing_a_model_again_is_noted(cli: Cli, node: ModelNode) -> None:
     result = cli("place", MODEL)
     assert result.out == f"placing {MODEL} (new-one) on kite1\n"
     assert result.err.startswith(
-        f"note: {MODEL} is placed already (7f3c2a10); placing another instance"
+        f"note: {MODEL} is placed already (7f3c2a10); this places another instance"
         " (--ensure keeps the one that is there)\n"
     )
 
@@ -340,6 +340,8 @@ def test_a_dry_run_shows_the_plan_and_places_nothing(cli: Cli, node: ModelNode) 
         "RANK  NODE   LAYERS    WEIGHTS\n"
         "   0  kite1  0-8/16   348.0MiB\n"
         "   1  kite2  8-16/16         -\n",
+        f"note: {MODEL} is placed already (7f3c2a10); this places another instance"
+        " (--ensure keeps the one that is there)\n"
         f"hint: do exactly this:  skulkctl place {MODEL} --exclude kite3"
         " --plan plan-1269ba9450a8\n",
     )
