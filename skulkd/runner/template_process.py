@@ -28,6 +28,7 @@ MEMORY_LIMIT_BYTES = 512 * 1024**2
 # What a template raises when the messages do not suit it.
 _TEMPLATE_ERRORS = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError)
 _STANDARD_FDS = (0, 1, 2)
+_OUT_OF_MEMORY = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,13 +139,17 @@ def _run_worker(fd: int) -> str | None:
             _limit_memory()
             _work(fd)
         except MemoryError:
-            os._exit(2)
+            os._exit(_OUT_OF_MEMORY)
         os._exit(0)
     _, status = os.waitpid(pid, 0)
     code = os.waitstatus_to_exitcode(status)
     if code == 0:
         return None
-    return _over_time() if code == -signal.SIGPROF else _over_memory()
+    if code == -signal.SIGPROF:
+        return _over_time()
+    if code == _OUT_OF_MEMORY:
+        return _over_memory()
+    return f"the chat template could not be rendered: its process ended with {code}"
 
 
 def _work(fd: int) -> None:
