@@ -26,9 +26,15 @@ from typing import Any, Literal, Protocol
 
 import zenoh
 
-from skulkd.cluster.fabric_files import password_file, tls_settings
+from skulkd.cluster.fabric_setup import (
+    ACCEPT_PENDING,
+    defer_accept,
+    password_file,
+    tls_settings,
+)
 from skulkd.cluster.outbox import Outbox
 from skulkd.cluster.sealing import Heard, Seal
+from skulkd.wire.config import parse_listen
 from skulkd.wire.ids import NodeId
 
 LEASE_MS = 2800
@@ -156,6 +162,7 @@ class Fabric:
         except OSError as error:
             raise FabricError(f"the password file cannot be written: {error}") from error
         self._session = session
+        defer_accept(parse_listen(self.plan.listen)[1])
         me = self.plan.node_id
         self._declared = [
             session.declare_subscriber(f"{self._root}/one/{me}/*", self._on_one),
@@ -363,6 +370,7 @@ class Fabric:
                 "period_increase_factor": 2,
             },
             "open/return_conditions": {"connect_scouted": False, "declares": False},
+            "transport/unicast/accept_pending": ACCEPT_PENDING,
             "transport/shared_memory/enabled": False,
             "transport/link/tx/lease": LEASE_MS,
             "transport/link/tx/keep_alive": KEEP_ALIVES,

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import stat
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import psutil
 import pytest
 
-from skulkd.cluster import fabric_files
+from skulkd.cluster import fabric_setup
 from skulkd.cluster.fabric import FabricError
 from skulkd.cluster.outbox import Outbox
 from skulkd.peers import PeerGone, PeerRefused, PeerSilent
@@ -295,7 +298,7 @@ async def test_on_a_full_disk_lost_nodes_are_still_called_and_a_start_still_work
         def full(path: Path, *_: object, **__: object) -> None:
             raise OSError(28, "No space left on device", str(path))
 
-        monkeypatch.setattr(fabric_files, "write_atomic", full)
+        monkeypatch.setattr(fabric_setup, "write_atomic", full)
         await asyncio.to_thread(a.fabric.introduce, [b.address])
         again = Node("b", tmp_path, peers=[a.address])
         await open_fabric(again.fabric)
@@ -342,3 +345,28 @@ async def test_a_send_that_fails_does_not_end_the_sender() -> None:
         while sent != [b"one", b"two"]:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     outbox.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="TCP_DEFER_ACCEPT is an option of Linux")
+async def test_silent_connections_stay_in_the_kernel_and_keep_nobody_out(tmp_path: Path) -> None:
+    async with fabrics(tmp_path, "a") as (a,):
+        port = int(a.address.rpartition(":")[2])
+        with contextlib.ExitStack() as stack:
+            strangers = {
+                stack.enter_context(socket.create_connection(("127.0.0.1", port))).getsockname()
+                for _ in range(400)
+            }
+            b = Node("b", tmp_path, peers=[a.address])
+            await open_fabric(b.fabric)
+            try:
+                await b.sees(a)
+                assert accepted_from(port) & strangers == set()
+                assert accepted_from(port), "the link of b is seen by this way of looking"
+            finally:
+                await asyncio.to_thread(b.fabric.close)
+
+
+def accepted_from(port: int) -> set[tuple[str, int]]:
+    """The far ends of connections that this process has accepted on the port."""
+    found = psutil.Process().net_connections(kind="tcp")
+    return {tuple(one.raddr) for one in found if one.raddr and one.laddr.port == port}
