@@ -3,33 +3,54 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[2]
-SOURCES = sorted(p for room in ("skulkd", "skulkctl") for p in (ROOT / room).rglob("*.py"))
 FILE_LIMIT = 450
 FUNCTION_LIMIT = 60
 
 
-def _ids(path: Path) -> str:
-    return str(path.relative_to(ROOT))
+@cache
+def modules() -> list[tuple[Path, str, ast.Module]]:
+    """Path, text and syntax tree of every module of both packages."""
+    paths = sorted(path for room in ("skulkd", "skulkctl") for path in (ROOT / room).rglob("*.py"))
+    texts = [(path.relative_to(ROOT), path.read_text(encoding="utf-8")) for path in paths]
+    return [(path, text, ast.parse(text)) for path, text in texts]
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=_ids)
-def test_a_module_is_small_and_says_what_it_is_for(path: Path) -> None:
-    text = path.read_text(encoding="utf-8")
-    assert text.count("\n") <= FILE_LIMIT, "split it"
-    assert ast.get_docstring(ast.parse(text)), "open it with what it does"
-
-
-@pytest.mark.parametrize("path", SOURCES, ids=_ids)
-def test_functions_fit_on_a_screen_and_hide_no_error(path: Path) -> None:
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+def functions(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """Name and length of every function."""
+    for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            length = (node.end_lineno or 0) - node.lineno + 1
-            assert length <= FUNCTION_LIMIT, f"{node.name} has {length} lines"
-        if isinstance(node, ast.ExceptHandler):
-            silent = len(node.body) == 1 and isinstance(node.body[0], ast.Pass)
-            assert not silent, f"line {node.lineno} swallows an error"
+            yield node.name, (node.end_lineno or 0) - node.lineno + 1
+
+
+def silent_handlers(tree: ast.Module) -> Iterator[int]:
+    """Lines of `except` clauses that only pass."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ExceptHandler) and [type(one) for one in node.body] == [ast.Pass]:
+            yield node.lineno
+
+
+def test_modules_are_small() -> None:
+    long = [str(path) for path, text, _ in modules() if text.count("\n") > FILE_LIMIT]
+    assert not long, f"over {FILE_LIMIT} lines: split them"
+
+
+def test_modules_say_what_they_are_for() -> None:
+    assert not [str(path) for path, _, tree in modules() if not ast.get_docstring(tree)]
+
+
+def test_functions_fit_on_a_screen() -> None:
+    assert not [
+        f"{path}: {name} has {length} lines"
+        for path, _, tree in modules()
+        for name, length in functions(tree)
+        if length > FUNCTION_LIMIT
+    ]
+
+
+def test_no_error_is_swallowed() -> None:
+    assert not [f"{path}:{line}" for path, _, tree in modules() for line in silent_handlers(tree)]
