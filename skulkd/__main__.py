@@ -66,6 +66,12 @@ def run_command(  # noqa: PLR0913, PLR0917 - one parameter for each flag
         int | None,
         typer.Option(metavar="N", min=0, max=65535, help="Only the port of the API."),
     ] = None,
+    tls: Annotated[
+        bool | None,
+        typer.Option(
+            "--tls/--no-tls", show_default=False, help="Serve the API over HTTPS, or not."
+        ),
+    ] = None,
     name: Annotated[
         str | None, typer.Option(help="Name of this node; default: the host name.")
     ] = None,
@@ -103,6 +109,7 @@ def run_command(  # noqa: PLR0913, PLR0917 - one parameter for each flag
     options = Options(
         flags={
             "api.listen": listen,
+            "api.tls.enabled": tls,
             "node.name": name,
             "cluster.listen": fabric_listen,
             "cluster.peers": peer or None,

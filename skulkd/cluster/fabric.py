@@ -29,6 +29,7 @@ import zenoh
 from skulkd.cluster.fabric_files import password_file, tls_settings
 from skulkd.cluster.outbox import Outbox
 from skulkd.cluster.sealing import Heard, Seal
+from skulkd.settings.tls import TlsFiles
 from skulkd.wire.ids import NodeId
 
 LEASE_MS = 2800
@@ -70,15 +71,6 @@ _BLOCK, _DROP = zenoh.CongestionControl.BLOCK, zenoh.CongestionControl.DROP
 
 class FabricError(Exception):
     """The fabric cannot be opened; `str()` says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class TlsFiles:
-    """Certificate and key of this node, and the authority that signed those of all nodes."""
-
-    certificate: Path
-    key: Path
-    authority: Path
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ class ApiAddress(CamelModel):
     host: str = Field(description="An IP address.")
     port: int
     interface_type: InterfaceType = "unknown"
+    tls: bool = Field(default=False, description="It speaks HTTPS there, not HTTP.")
 
 
 class MeasuredLink(CamelModel):
