@@ -22,6 +22,7 @@ from skulkd.settings.certificates import (
 )
 
 if TYPE_CHECKING:
+    from skulkctl.contexts import Target
     from skulkctl.invocation import Invocation
 
 _HOST_PORT = re.compile(r"[^/\s]+:\d{1,5}")
@@ -68,10 +69,9 @@ def look_at_file(file: Path, within_s: float) -> Item:
 
 def look_at_endpoint(call: Invocation, typed: str, within_s: float) -> Item:
     """What a daemon shows, and whether this machine would accept it."""
-    from skulkctl.contexts import resolve
     from skulkctl.tls_trust import handshake, peer_certificate
 
-    target = resolve(call.paths, call.environ, typed, call.options.get("context"))
+    target = _target(call, typed)
     endpoint = target.context.endpoints[0]
     if urlsplit(endpoint).scheme != "https":
         raise UsageMistake(f"{endpoint} is plain HTTP and shows no certificate; write https://")
@@ -82,6 +82,19 @@ def look_at_endpoint(call: Invocation, typed: str, within_s: float) -> Item:
     problem = handshake(endpoint, target)
     look = Look(chain="not trusted" if problem else "trusted", problem=problem)
     return certificate_item(endpoint, certificate, look, datetime.now(UTC), within_s)
+
+
+def _target(call: Invocation, typed: str) -> Target:
+    """With the authority of the context that was named, else of the one in use if it is there."""
+    from skulkctl.contexts import read_contexts, resolve
+
+    named = call.options.get("context")
+    target = resolve(call.paths, call.environ, typed, named)
+    file = read_contexts(call.paths.contexts_file)
+    current = file.contexts.get(file.current or "")
+    if named or current is None or target.context.endpoints[0] not in current.endpoints:
+        return target
+    return resolve(call.paths, call.environ, typed, current.name)
 
 
 def local_endpoint(call: Invocation) -> str | None:

@@ -38,6 +38,14 @@ app = typer.Typer(
 )
 
 
+Tls = Annotated[
+    bool | None,
+    typer.Option("--tls/--no-tls", show_default=False, help="Serve the API over HTTPS, or not."),
+]
+
+NodeName = Annotated[str | None, typer.Option(help="Name of this node; default: the host name.")]
+
+
 def _print_version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"skulkd {__version__}")
@@ -66,15 +74,8 @@ def run_command(  # noqa: PLR0913, PLR0917 - one parameter for each flag
         int | None,
         typer.Option(metavar="N", min=0, max=65535, help="Only the port of the API."),
     ] = None,
-    tls: Annotated[
-        bool | None,
-        typer.Option(
-            "--tls/--no-tls", show_default=False, help="Serve the API over HTTPS, or not."
-        ),
-    ] = None,
-    name: Annotated[
-        str | None, typer.Option(help="Name of this node; default: the host name.")
-    ] = None,
+    tls: Tls = None,
+    name: NodeName = None,
     fabric_listen: Annotated[
         str | None,
         typer.Option(metavar="HOST:PORT", help="Where other nodes reach this one; port 0: any."),

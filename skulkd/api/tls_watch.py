@@ -20,7 +20,7 @@ from skulkd.settings.certificates import Certificate, day
 from skulkd.settings.problems import SettingsError
 from skulkd.wire.cluster import NodeCertificate, NodeWarning
 
-LOOK_S = 2.0
+LOOK_S = 1.0
 WARN_DAYS = 30
 _RENEW = "Renew it: skulkctl tls issue NODE --renew, then copy the new files to this node."
 _RESTART = "Restart this node: skulkctl restart NODE"
@@ -60,6 +60,8 @@ class TlsWatch:
 
     async def run(self) -> None:
         """Look at the files again and again, until cancelled."""
+        if not self._uses:
+            await asyncio.get_running_loop().create_future()
         while True:
             for one in self._uses:
                 await self._look(one)
