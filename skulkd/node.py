@@ -147,6 +147,8 @@ class Node:
                 "other machines must send the cluster secret, which is in %s",
                 self._start.secret.origin.text,
             )
+            if self._start.tls.api is None:
+                log.info("the API is plain HTTP, so the secret can be read on the way; see api.tls")
         log.info(
             "skulkd %s %s (%s) listening on %s",
             __version__,

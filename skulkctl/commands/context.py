@@ -103,7 +103,8 @@ def add(
     endpoints: Annotated[
         list[str],
         typer.Argument(
-            metavar="ENDPOINT", help="http://HOST:PORT or HOST[:PORT]; several are tried in order."
+            metavar="ENDPOINT",
+            help="URL or HOST[:PORT], https with --ca, else http; several are tried in order.",
         ),
     ],
     token_file: TokenFile = None,
@@ -123,9 +124,9 @@ def add(
             f"there is a context named {name} already",
             hints=[f"change it:  skulkctl context set {name} ENDPOINT..."],
         )
-    context = Context(
-        name, _urls(endpoints), _token_file(call, token_file), protected, _ca_file(call, ca)
-    )
+    urls = _urls(endpoints, secure=ca is not None)
+    context = Context(name, urls, _token_file(call, token_file), protected, _ca_file(call, ca))
+    _warn_of_plain_http(call, context)
     write_contexts(path, file.added(context, use_it))
     call.talk.note(f"added {name}: {', '.join(context.endpoints)}")
     if not use_it:
@@ -174,7 +175,8 @@ def set_(
     old = file.get(name)
     new = old
     if endpoints:
-        new = replace(new, endpoints=_urls(endpoints))
+        secure = not no_ca and (ca or old.ca) is not None
+        new = replace(new, endpoints=_urls(endpoints, secure=secure))
     if token_file is not None or no_token_file:
         new = replace(new, token_file=_token_file(call, token_file))
     if ca is not None or no_ca:
@@ -187,6 +189,7 @@ def set_(
             f"context set {name}: nothing to change",
             hints=["give ENDPOINT..., --[no-]token-file, --[no-]ca or --[no-]protected"],
         )
+    _warn_of_plain_http(call, new)
     write_contexts(path, file.added(new, use=False))
     for line in _differences(old, new) or ["nothing changed"]:
         call.talk.note(f"{name}: {line}")
@@ -203,13 +206,19 @@ def _differences(old: Context, new: Context) -> list[str]:
     return [f"{field}: {before} -> {after}" for field, before, after in fields if before != after]
 
 
-def _urls(endpoints: Sequence[str]) -> tuple[str, ...]:
+def _urls(endpoints: Sequence[str], *, secure: bool) -> tuple[str, ...]:
     from skulkctl.endpoints import parse_endpoint
 
     try:
-        return tuple(dict.fromkeys(parse_endpoint(endpoint) for endpoint in endpoints))
+        return tuple(dict.fromkeys(parse_endpoint(one, secure=secure) for one in endpoints))
     except ValueError as error:
         raise UsageMistake(str(error)) from None
+
+
+def _warn_of_plain_http(call: Invocation, context: Context) -> None:
+    plain_ones = [url for url in context.endpoints if url.startswith("http://")]
+    if context.ca is not None and plain_ones:
+        call.talk.warning(f"--ca has no effect on plain HTTP: {', '.join(plain_ones)}")
 
 
 def _ca_file(call: Invocation, typed: str | None) -> str | None:

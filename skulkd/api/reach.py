@@ -188,7 +188,7 @@ class Reach:
     async def _look_at(self, peer: Peer, known: _Known) -> None:
         try:
             answer = await self._peers.ask(peer.node_id, METHOD, b"{}", deadline_s=ASK_DEADLINE_S)
-            addresses = _ADDRESSES.validate_json(answer)
+            addresses = _ADDRESSES.validate_json(answer, extra="ignore")
         except (PeerError, ValidationError) as error:
             log.debug("no addresses of %s: %s", peer.name, error)
             addresses = [address for address, _ in known.paths.values()]

@@ -85,13 +85,16 @@ class TlsWatch:
         """Files that cannot be used, and certificates that wait for a restart."""
         found = []
         for one in self._uses:
+            if (readable := _readable_key(one.files[1])) is not None:
+                found.append(readable)
             if one.problem is not None:
                 found.append(NodeWarning(message=_kept(one), remediation=_RENEW))
             if one.renewed is not None:
                 message = f"{_whose(one)}: the new certificate is not in use yet; the old one "
                 message += f"expires on {day(one.loaded.not_after)}"
                 found.append(NodeWarning(message=message, remediation=_RESTART))
-        return found
+        # API and links often share their files.
+        return list(dict.fromkeys(found))
 
     async def _look(self, one: CertificateUse) -> None:
         self._warn_of_expiry(one)
@@ -145,6 +148,17 @@ class TlsCollector(Collector):
         for one in self._watch.certificates():
             expiry.add_metric([one.use], one.expires_at.timestamp())
         yield expiry
+
+
+def _readable_key(key: Path) -> NodeWarning | None:
+    try:
+        is_open = key.stat().st_mode & 0o007
+    except OSError:
+        return None  # said as a problem of the files
+    if not is_open:
+        return None
+    message = f"every user of this machine can read the private key {key}"
+    return NodeWarning(message=message, remediation=f"Run: chmod 600 {key}")
 
 
 def _whose(one: CertificateUse) -> str:

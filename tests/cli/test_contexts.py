@@ -50,6 +50,20 @@ def test_an_address_may_be_typed_short(typed: str, url: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("typed", "url"),
+    [
+        ("kite1", "https://kite1:52415"),
+        ("kite1:80", "https://kite1:80"),
+        ("::1", "https://[::1]:52415"),
+        ("https://kite1", "https://kite1"),
+        ("http://kite1", "http://kite1:52415"),
+    ],
+)
+def test_a_short_address_with_an_authority_is_one_of_https(typed: str, url: str) -> None:
+    assert parse_endpoint(typed, secure=True) == url
+
+
+@pytest.mark.parametrize(
     "typed",
     ["", "http://", "ftp://kite1", "kite1:port", "kite1:99999", "kite1:0", "a b", "http://u:p@k",
      "http://k/?q=1", "http://[::1"],

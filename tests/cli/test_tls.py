@@ -162,6 +162,21 @@ def test_an_address_where_nobody_listens_is_a_row(cli: Cli, home: Path) -> None:
     assert (done.code, item["state"], item["source"]) == (7, "invalid", "https://127.0.0.1:9")
 
 
+def test_a_context_with_an_authority_speaks_https(cli: Cli, pki: Path) -> None:
+    ca = str(pki / "ca.pem")
+    added = cli("context", "add", "lab", "kite1", "http://kite2", "--ca", ca)
+    assert added.code == 0
+    assert "no effect on plain HTTP: http://kite2:52415" in added.err
+    assert cli("context", "set", "lab", "kite3").code == 0
+    (item,) = json.loads(cli("context", "list", "-o", "json").out)["items"]
+    assert (item["endpoints"], item["ca"]) == (["https://kite3:52415"], ca)
+    assert cli("context", "set", "lab", "kite3", "--no-ca").code == 0
+    (item,) = json.loads(cli("context", "list", "-o", "json").out)["items"]
+    assert (item["endpoints"], item["ca"]) == (["http://kite3:52415"], None)
+    assert cli("context", "set", "lab", "--ca", ca, "--no-ca").code == 2
+    assert cli("context", "set", "lab", "--ca", str(pki / "ca.key")).code == 4
+
+
 def found(days: float) -> list[Finding]:
     ends = (NOW + timedelta(days=days)).isoformat()
     node = {"name": "kite1", "certificates": [{"use": "api", "expiresAt": ends}]}
