@@ -153,7 +153,7 @@ class Client:
     def _open(self, endpoint: str, request: Request, silence_s: float) -> OpenAnswer:
         connection = self._connection(endpoint)
         try:
-            _connect(connection, self.timeout_s, endpoint, self.target)
+            self._connect(connection, endpoint)
             connection.sock.settimeout(silence_s)
             return OpenAnswer(connection, endpoint, request, self._headers(connection))
         except BaseException:
@@ -170,7 +170,7 @@ class Client:
     ) -> Answer:
         connection = self._connection(endpoint)
         try:
-            _connect(connection, self.timeout_s, endpoint, self.target)
+            self._connect(connection, endpoint)
             connection.sock.settimeout(silence_s)
             headers = self._headers(connection)
             headers |= {"Content-Type": "application/octet-stream", "Content-Length": str(length)}
@@ -195,7 +195,7 @@ class Client:
     def _exchange(self, endpoint: str, request: Request) -> Answer:
         connection = self._connection(endpoint)
         try:
-            _connect(connection, self.timeout_s, endpoint, self.target)
+            self._connect(connection, endpoint)
             headers = self._headers(connection)
             self.sent_change |= request.changes
             try:
@@ -220,6 +220,25 @@ class Client:
         if parts.scheme != "https":
             return http.client.HTTPConnection(host, port, timeout=limit_s)
         return http.client.HTTPSConnection(host, port, timeout=limit_s, context=self._tls)
+
+    def _connect(self, connection: http.client.HTTPConnection, endpoint: str) -> None:
+        """Raises NotSent. The name in the certificate is that of the endpoint."""
+        _connect(connection, self.timeout_s)
+        if not isinstance(connection, http.client.HTTPSConnection):
+            return
+        plain, host = connection.sock, urlsplit(endpoint).hostname
+        try:
+            connection.sock = call_within(
+                self.timeout_s, lambda: self._tls.wrap_socket(plain, server_hostname=host)
+            )
+        except TimeoutError:
+            raise NotSent(f"no TLS handshake within {age_text(self.timeout_s)}") from None
+        except ssl.SSLError as error:
+            from skulkctl.tls_trust import explain
+
+            raise NotSent(*explain(error, endpoint, self.target)) from error
+        except OSError as error:
+            raise NotSent(_os_trouble(error)) from error
 
     @cached_property
     def _tls(self) -> ssl.SSLContext:
@@ -324,14 +343,13 @@ def no_answer(request: Request, endpoint: str, why: str) -> CliError:
     )
 
 
-def _connect(
-    connection: http.client.HTTPConnection, timeout_s: float, endpoint: str, target: Target
-) -> None:
+def _connect(connection: http.client.HTTPConnection, timeout_s: float) -> None:
     limit_s = min(CONNECT_TIMEOUT_S, timeout_s)
     given_up = threading.Event()
 
     def connect() -> None:
-        connection.connect()
+        # Without the TLS handshake, which may take as long as any answer of a busy daemon.
+        http.client.HTTPConnection.connect(connection)
         if given_up.is_set():
             connection.close()
 
@@ -340,10 +358,6 @@ def _connect(
     except TimeoutError:
         given_up.set()
         raise NotSent(f"no connection within {age_text(limit_s)}") from None
-    except ssl.SSLError as error:
-        from skulkctl.tls_trust import explain
-
-        raise NotSent(*explain(error, endpoint, target)) from error
     except OSError as error:
         raise NotSent(_os_trouble(error)) from error
     connection.sock.settimeout(timeout_s)

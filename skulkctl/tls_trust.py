@@ -52,9 +52,10 @@ def explain(error: ssl.SSLError, endpoint: str, target: Target) -> Explained:
         plain = endpoint.replace("https://", "http://", 1)
         why = "it answers, but does not speak TLS there"
         return why, (f"if it serves plain HTTP:  {_point_to(target, plain)}",)
-    if "PROTOCOL_VERSION" in reason:
-        return "it accepts no version of TLS that this machine has", ("update this machine",)
-    return f"TLS failed: {reason.replace('_', ' ').lower() or 'handshake failed'}", ()
+    look = f"what it shows:  skulkctl tls status {endpoint}"
+    if "PROTOCOL" in reason or "HANDSHAKE_FAILURE" in reason:
+        return "it and skulkctl have no version of TLS in common (1.2 or newer)", (look,)
+    return f"TLS failed: {reason.replace('_', ' ').lower() or 'handshake failed'}", (look,)
 
 
 def peer_certificate(endpoint: str) -> Certificate:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from skulkd.api import errors
 from skulkd.api.listen import BACKLOG
 
-HANDSHAKE_S = 10.0
+HANDSHAKE_S = 20.0
 GOODBYE_S = 2.0
 # What is wrong is usually the number of open files, and somebody closes one soon.
 PAUSE_S = 1.0
