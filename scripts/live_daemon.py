@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-READY = re.compile(r"listening on (http://\S+)")
+READY = re.compile(r"listening on (https?://\S+)")
 READY_DEADLINE_S = 60.0
 STOP_DEADLINE_S = 15.0
 

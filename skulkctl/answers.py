@@ -24,6 +24,7 @@ from skulkctl.views.read import dig, mapping, sequence, text
 
 _PREVIEW = 200
 _UNKNOWN_URL = "unknown_url"
+_NEEDS_TLS = "tls_required"
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,11 @@ def error_of(answer: Answer) -> CliError:
     if is_missing_route(answer):
         what = f"this server cannot do that: {answer.endpoint} has no {answer.request}"
         return RouteMissing(what, *why, details=details)
+    if text(_parsed(answer.body), "error", "refusal", "kind") == _NEEDS_TLS:
+        secure = answer.endpoint.replace("http://", "https://", 1)
+        hints = [f"skulkctl --endpoint {secure} ...", f"skulkctl context set NAME {secure}"]
+        what = f"{answer.endpoint} speaks TLS only; nothing was done"
+        return Unreachable(what, *why, hints=hints, details=details)
     if answer.status == HTTPStatus.NOT_FOUND:
         return NotFound(f"not found: {answer.request}", *why, details=details)
     if answer.status == HTTPStatus.UNAUTHORIZED:
@@ -117,12 +123,12 @@ def error_of(answer: Answer) -> CliError:
     # A disk that is full, or no master yet: a refusal with its code, whatever the status.
     if 400 <= answer.status < 500 or text(_parsed(answer.body), "error", "refusal", "kind"):
         return Refused(what, *why, details=details)
+    what = f"{answer.endpoint} answered {answer.request} with {answer.status}"
+    hints = []
     if answer.status >= 500:
         what = f"{answer.endpoint} failed at {answer.request}"
         hints = ["look into the daemon's log, or say more:  skulkctl ... -v"]
-        return ServerFailed(what, *why, hints=hints, details=details)
-    what = f"{answer.endpoint} answered {answer.request} with {answer.status}"
-    return ServerFailed(what, *why, details=details)
+    return ServerFailed(what, *why, hints=hints, details=details)
 
 
 def message_lines(answer: Answer) -> list[str]:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 from skulkctl.tables import Column, Resource
 from skulkctl.units import GIB, age_text, size_text
+from skulkctl.views.certificates import expiries, in_days
 from skulkctl.views.nodes import Warn, lost_text
 from skulkctl.views.read import Document, flag, integer, number, sequence, text
 
@@ -19,6 +21,9 @@ STALE_S = 15.0  # peers call a node unreachable after this
 CLOCK_WARN_S = 5.0
 NODE_CLOCK_WARN_S = 10.0  # a slow answer looks like a slow clock, so allow more
 
+CERTIFICATE_WARN_S = 30 * 86400.0
+
+MEMBERS_PATH = "/v1/cluster"
 STORAGE_PATH = "/store/storage/cluster"
 
 CHECKS = Resource(
@@ -58,6 +63,7 @@ class Facts:
     timeline: Document | None = None
     swarm: Document | None = None
     open_ring_links: Sequence[str] = ()
+    now: datetime = field(default_factory=lambda: datetime.now(UTC))
 
 
 @dataclass(frozen=True)
@@ -108,7 +114,7 @@ def cluster_size(facts: Facts) -> Iterator[Finding]:
 
 def lost(facts: Facts) -> Iterator[Finding]:
     """Members that left without notice stay a problem until they are back or forgotten."""
-    if "/v1/cluster" in facts.lacks:
+    if MEMBERS_PATH in facts.lacks:
         yield Finding("skip", "this server has no /v1/cluster")
     for member in facts.lost:
         name = str(member["name"])
@@ -118,7 +124,7 @@ def lost(facts: Facts) -> Iterator[Finding]:
 
 def master(facts: Facts) -> Iterator[Finding]:
     """One master, and every node follows it."""
-    if "/v1/cluster" in facts.lacks:
+    if MEMBERS_PATH in facts.lacks:
         yield Finding("skip", "this server has no /v1/cluster")
         return
     own = text(facts.session, "id")
@@ -298,6 +304,29 @@ def secrets(facts: Facts) -> Iterator[Finding]:
             yield Finding("fail", message, f"chmod 600 {path}")
 
 
+def certificates(facts: Facts) -> Iterator[Finding]:
+    """TLS certificates that the nodes have in use."""
+    if MEMBERS_PATH in facts.lacks:
+        yield Finding("skip", "this server does not tell its certificates")
+    for left_s, node, use in expiries(facts.nodes, facts.now):
+        hint = f"skulkctl tls issue {node} --renew"
+        if left_s <= 0:
+            message = f"the {use} certificate of {node} expired {age_text(-left_s)} ago"
+            yield Finding("fail", message, hint)
+        elif left_s < CERTIFICATE_WARN_S:
+            yield Finding(
+                "warn", f"the {use} certificate of {node} expires {in_days(left_s)}", hint
+            )
+
+
+def first_to_expire(facts: Facts) -> str:
+    found = expiries(facts.nodes, facts.now)
+    if not found:
+        return "no node uses TLS"
+    left_s, node, use = found[0]
+    return f"first to expire is the {use} certificate of {node}, {in_days(left_s)}"
+
+
 def rotation(facts: Facts) -> Iterator[Finding]:
     """A forgotten drain looks like a cluster that is too small."""
     for node in facts.nodes:
@@ -367,6 +396,7 @@ TABLE: Mapping[str, tuple[Check, Callable[[Facts], str]]] = {
     "swarm": (swarm, gateway_node),
     "config": (config, always("the configuration is valid")),
     "clock": (clock, always("clocks agree within 5s")),
+    "certificates": (certificates, first_to_expire),
     "secrets": (secrets, always("secret files are private")),
     "client": (client, always("")),
 }

@@ -9,10 +9,12 @@ from __future__ import annotations
 import http.client
 import json
 import socket
+import ssl
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import cached_property
 from typing import TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -31,7 +33,11 @@ Result = TypeVar("Result")
 
 
 class NotSent(Exception):
-    """No connection: the request cannot have had any effect."""
+    """No connection: the request cannot have had any effect. With hints where they help."""
+
+    def __init__(self, why: str, hints: Sequence[str] = ()) -> None:
+        super().__init__(why)
+        self.hints = tuple(hints)
 
 
 class Client:
@@ -125,16 +131,18 @@ class Client:
     def _first_reachable(self, attempt: Callable[[str], Result]) -> Result:
         endpoints = (self._answering,) if self._answering else self.target.context.endpoints
         tried: list[tuple[str, str]] = []
+        hints: list[str] = []
         for endpoint in endpoints:
             try:
                 result = attempt(endpoint)
             except NotSent as error:
                 tried.append((endpoint, str(error)))
+                hints += error.hints
                 self._detail(f"{endpoint}: {error}")
                 continue
             self._answering = endpoint
             return result
-        raise unreachable(tried)
+        raise unreachable(tried, hints)
 
     def _tell(self, answer: Answer) -> None:
         self._detail(
@@ -143,9 +151,9 @@ class Client:
         )
 
     def _open(self, endpoint: str, request: Request, silence_s: float) -> OpenAnswer:
-        connection = _connection(endpoint, min(CONNECT_TIMEOUT_S, self.timeout_s))
+        connection = self._connection(endpoint)
         try:
-            _connect(connection, self.timeout_s)
+            self._connect(connection, endpoint)
             connection.sock.settimeout(silence_s)
             return OpenAnswer(connection, endpoint, request, self._headers(connection))
         except BaseException:
@@ -160,9 +168,9 @@ class Client:
         length: int,
         silence_s: float,
     ) -> Answer:
-        connection = _connection(endpoint, min(CONNECT_TIMEOUT_S, self.timeout_s))
+        connection = self._connection(endpoint)
         try:
-            _connect(connection, self.timeout_s)
+            self._connect(connection, endpoint)
             connection.sock.settimeout(silence_s)
             headers = self._headers(connection)
             headers |= {"Content-Type": "application/octet-stream", "Content-Length": str(length)}
@@ -185,9 +193,9 @@ class Client:
             connection.close()
 
     def _exchange(self, endpoint: str, request: Request) -> Answer:
-        connection = _connection(endpoint, min(CONNECT_TIMEOUT_S, self.timeout_s))
+        connection = self._connection(endpoint)
         try:
-            _connect(connection, self.timeout_s)
+            self._connect(connection, endpoint)
             headers = self._headers(connection)
             self.sent_change |= request.changes
             try:
@@ -204,6 +212,39 @@ class Client:
                 raise no_answer(request, endpoint, _os_trouble(error)) from error
         finally:
             connection.close()
+
+    def _connection(self, endpoint: str) -> http.client.HTTPConnection:
+        parts = urlsplit(endpoint)
+        host, port = parts.hostname or "", parts.port
+        limit_s = min(CONNECT_TIMEOUT_S, self.timeout_s)
+        if parts.scheme != "https":
+            return http.client.HTTPConnection(host, port, timeout=limit_s)
+        return http.client.HTTPSConnection(host, port, timeout=limit_s, context=self._tls)
+
+    def _connect(self, connection: http.client.HTTPConnection, endpoint: str) -> None:
+        """Raises NotSent. The name in the certificate is that of the endpoint."""
+        _connect(connection, self.timeout_s)
+        if not isinstance(connection, http.client.HTTPSConnection):
+            return
+        plain, host = connection.sock, urlsplit(endpoint).hostname
+        try:
+            connection.sock = call_within(
+                self.timeout_s, lambda: self._tls.wrap_socket(plain, server_hostname=host)
+            )
+        except TimeoutError:
+            raise NotSent(f"no TLS handshake within {age_text(self.timeout_s)}") from None
+        except ssl.SSLError as error:
+            from skulkctl.tls_trust import explain
+
+            raise NotSent(*explain(error, endpoint, self.target)) from error
+        except OSError as error:
+            raise NotSent(_os_trouble(error)) from error
+
+    @cached_property
+    def _tls(self) -> ssl.SSLContext:
+        from skulkctl.tls_trust import tls_context
+
+        return tls_context(self.target)
 
     def _headers(self, connection: http.client.HTTPConnection) -> dict[str, str]:
         headers = {"Accept": "*/*", "User-Agent": "skulkctl"}
@@ -273,14 +314,17 @@ def path_segment(value: str) -> str:
     return quote(value, safe="")
 
 
-def unreachable(tried: list[tuple[str, str]]) -> Unreachable:
-    """No endpoint could be reached: which were tried, why not, and what starts a daemon."""
-    hints = [f"start one:  {start_command(tried[0][0])}"]
-    if len(tried) == 1:
-        hints.append("or ask another:  skulkctl --endpoint HOST:PORT ...")
-    return Unreachable(
-        "no daemon reachable", *(f"{endpoint}: {why}" for endpoint, why in tried), hints=hints
-    )
+def unreachable(tried: list[tuple[str, str]], hints: Sequence[str] = ()) -> Unreachable:
+    """No endpoint could be reached: which were tried, why not, and what helps.
+
+    Without `hints` of their own that is to start a daemon.
+    """
+    what = "no secure connection" if hints else "no daemon reachable"
+    if not hints:
+        hints = [f"start one:  {start_command(tried[0][0])}"]
+        if len(tried) == 1:
+            hints.append("or ask another:  skulkctl --endpoint HOST:PORT ...")
+    return Unreachable(what, *(f"{endpoint}: {why}" for endpoint, why in tried), hints=hints)
 
 
 def no_answer(request: Request, endpoint: str, why: str) -> CliError:
@@ -299,20 +343,13 @@ def no_answer(request: Request, endpoint: str, why: str) -> CliError:
     )
 
 
-def _connection(endpoint: str, timeout_s: float) -> http.client.HTTPConnection:
-    parts = urlsplit(endpoint)
-    host, port = parts.hostname or "", parts.port
-    if parts.scheme == "https":
-        return http.client.HTTPSConnection(host, port, timeout=timeout_s)
-    return http.client.HTTPConnection(host, port, timeout=timeout_s)
-
-
 def _connect(connection: http.client.HTTPConnection, timeout_s: float) -> None:
     limit_s = min(CONNECT_TIMEOUT_S, timeout_s)
     given_up = threading.Event()
 
     def connect() -> None:
-        connection.connect()
+        # Without the TLS handshake, which may take as long as any answer of a busy daemon.
+        http.client.HTTPConnection.connect(connection)
         if given_up.is_set():
             connection.close()
 
@@ -369,7 +406,4 @@ def _os_trouble(error: OSError) -> str:
         return "connection refused"
     if isinstance(error, socket.gaierror):
         return "no such host"
-    tls = getattr(error, "verify_message", None) or getattr(error, "reason", None)
-    if tls:
-        return f"TLS failed: {str(tls).replace('_', ' ').lower()}"
     return (error.strerror or str(error) or type(error).__name__).lower()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 DEFAULT_NAME = "default"
 ONE_OFF_NAME = "-"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-_KEYS = ("endpoints", "token_file", "protected")
+_KEYS = ("endpoints", "token_file", "protected", "ca")
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,8 @@ class Context:
     endpoints: tuple[str, ...]
     token_file: str | None = None
     protected: bool = False
+    ca: str | None = None
+    """PEM file of the only authority whose certificates are accepted."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,10 @@ class Target:
     token: str | None = None
     local_secret: str | None = None
     """The cluster secret of this machine, for its peers."""
+    ca: Path | None = None
+    """Accept certificates of this authority only."""
+    local_authority: Path | None = None
+    """That of this machine's daemon: accepted besides the system's when `ca` is not given."""
 
     def token_for(self, peer: str) -> str | None:
         """What to show to the machine at this IP address.
@@ -157,18 +163,20 @@ def _context(name: str, table: object) -> Context:
             near = get_close_matches(key, _KEYS, n=1)
             extra = f"; did you mean {near[0]}?" if near else f"; known: {', '.join(_KEYS)}"
             raise _Bad(key, f"contexts.{name}: unknown key {key}{extra}")
-    endpoints, token_file = table.get("endpoints"), table.get("token_file")
+    endpoints, token_file, ca = (table.get(key) for key in ("endpoints", "token_file", "ca"))
     if not isinstance(endpoints, list) or not endpoints:
         raise _Bad(name, f"contexts.{name}.endpoints must be a list of addresses")
     if token_file is not None and not isinstance(token_file, str):
         raise _Bad("token_file", f"contexts.{name}.token_file must be a path")
+    if ca is not None and not isinstance(ca, str):
+        raise _Bad("ca", f"contexts.{name}.ca must be a path")
     if not isinstance(table.get("protected", False), bool):
         raise _Bad("protected", f"contexts.{name}.protected must be true or false")
     try:
         urls = tuple(parse_endpoint(str(endpoint)) for endpoint in endpoints)
     except ValueError as error:
         raise _Bad("endpoints", f"contexts.{name}.endpoints: {error}") from None
-    return Context(name, urls, token_file, table.get("protected", False))
+    return Context(name, urls, token_file, table.get("protected", False), ca)
 
 
 def _line_of(key: str, text: str) -> int:
@@ -188,6 +196,8 @@ def to_toml(contexts: ContextFile) -> str:
             lines.append(f"token_file = {_quoted(context.token_file)}")
         if context.protected:
             lines.append("protected = true")
+        if context.ca:
+            lines.append(f"ca = {_quoted(context.ca)}")
         lines.append("")
     return "\n".join(lines)
 
@@ -212,22 +222,32 @@ def resolve(
     paths: Paths, environ: Mapping[str, str], endpoint: str | None, context: str | None
 ) -> Target:
     """Whom to talk to: flags beat the environment, which beats `current`, then the default."""
+    from skulkd.settings.local_api import read_local_api
+
     source = "--endpoint"
     if endpoint is None and context is None:
         source = "SKULK_ENDPOINT"
         endpoint = environ.get("SKULK_ENDPOINT") or None
         context = None if endpoint else environ.get("SKULK_CONTEXT") or None
+    local_api = read_local_api(paths.local_api_file)
     if endpoint is None:
         file = read_contexts(paths.contexts_file)
         name = context or file.current
-        chosen = file.get(name) if name else Context(DEFAULT_NAME, (DEFAULT_ENDPOINT,))
+        local = local_api.endpoint if local_api else DEFAULT_ENDPOINT
+        chosen = file.get(name) if name else Context(DEFAULT_NAME, (local,))
     else:
         url = _checked(endpoint, source)
         # Only a context that was named lends its token: the current one may be another cluster.
         named = read_contexts(paths.contexts_file).get(context) if context else None
         chosen = replace(named or Context(ONE_OFF_NAME, ()), endpoints=(url,))
     token = _token(chosen, environ)
-    return Target(chosen, token, None if token else _local_secret(paths))
+    return Target(
+        chosen,
+        token,
+        None if token else _local_secret(paths),
+        _ca(chosen, environ),
+        Path(local_api.authority) if local_api and local_api.authority else None,
+    )
 
 
 def _checked(endpoint: str, source: str) -> str:
@@ -255,6 +275,13 @@ def _token(context: Context, environ: Mapping[str, str]) -> str | None:
             *error.why,
             hints=[f"skulkctl context set {context.name} --token-file FILE"],
         ) from error
+
+
+def _ca(context: Context, environ: Mapping[str, str]) -> Path | None:
+    from skulkd.settings.paths import expand_home
+
+    named = environ.get("SKULK_CA", "").strip() or context.ca
+    return expand_home(named, environ) if named else None
 
 
 def _local_secret(paths: Paths) -> str | None:

@@ -9,13 +9,16 @@ DEFAULT_PORT = 52415
 DEFAULT_ENDPOINT = f"http://127.0.0.1:{DEFAULT_PORT}"
 
 
-def parse_endpoint(text: str) -> str:
+def parse_endpoint(text: str, *, secure: bool = False) -> str:
     """The base URL of `http://HOST:PORT`, `https://HOST` or `HOST[:PORT]`.
 
-    Raises ValueError with a sentence for the user.
+    With `secure` an address without a scheme is one of a daemon that serves HTTPS. Raises
+    ValueError with a sentence for the user.
     """
     typed = text.strip()
-    with_scheme = typed if "://" in typed else f"http://{_bracketed(typed)}"
+    is_short = "://" not in typed
+    usual = "https" if secure else "http"
+    with_scheme = f"{usual}://{_bracketed(typed)}" if is_short else typed
     try:
         parts = urlsplit(with_scheme)
         host, port = parts.hostname, parts.port
@@ -30,7 +33,7 @@ def parse_endpoint(text: str) -> str:
     if port == 0:
         raise ValueError(f"{typed!r} is not an address: port 0 cannot be reached")
     shown = f"[{host}]" if ":" in host else host
-    if port is None and parts.scheme == "http":
+    if port is None and (is_short or parts.scheme == "http"):
         port = DEFAULT_PORT
     return f"{parts.scheme}://{shown}{f':{port}' if port else ''}{parts.path.rstrip('/')}"
 

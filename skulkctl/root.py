@@ -62,6 +62,7 @@ COMMANDS: Mapping[str, Entry] = {
     "config": Entry("skulkctl.commands.config", "Show, change or check the configuration."),
     "restart": Entry("skulkctl.commands.restart", "Restart the daemon of one node."),
     "context": Entry("skulkctl.commands.context", "Name clusters and choose between them."),
+    "tls": Entry("skulkctl.commands.tls", "Make and check the certificates of a cluster."),
     "api": Entry("skulkctl.commands.api", "Send one request and print the raw answer."),
     "completion": Entry("skulkctl.commands.completion", "Print a shell completion script."),
     "help": Entry("skulkctl.commands.help", "Explain a command or a topic."),

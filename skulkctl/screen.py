@@ -16,6 +16,9 @@ _ROLES = {
     "ready": "ok",
     "warn": "attention",
     "starting": "attention",
+    "expiring": "attention",
+    "expired": "problem",
+    "invalid": "problem",
     "error": "problem",
     "fail": "problem",
     "failed": "problem",
@@ -47,7 +50,7 @@ def paint(text: str, role: str | None) -> str:
 
 def role_of(word: str) -> str | None:
     """The colour role of a status word."""
-    return _ROLES.get(word)
+    return _ROLES.get(word.lstrip("●▲✖ "))
 
 
 def printable(text: str) -> str:

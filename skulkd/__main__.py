@@ -38,6 +38,14 @@ app = typer.Typer(
 )
 
 
+Tls = Annotated[
+    bool | None,
+    typer.Option("--tls/--no-tls", show_default=False, help="Serve the API over HTTPS, or not."),
+]
+
+NodeName = Annotated[str | None, typer.Option(help="Name of this node; default: the host name.")]
+
+
 def _print_version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"skulkd {__version__}")
@@ -66,9 +74,8 @@ def run_command(  # noqa: PLR0913, PLR0917 - one parameter for each flag
         int | None,
         typer.Option(metavar="N", min=0, max=65535, help="Only the port of the API."),
     ] = None,
-    name: Annotated[
-        str | None, typer.Option(help="Name of this node; default: the host name.")
-    ] = None,
+    tls: Tls = None,
+    name: NodeName = None,
     fabric_listen: Annotated[
         str | None,
         typer.Option(metavar="HOST:PORT", help="Where other nodes reach this one; port 0: any."),
@@ -103,6 +110,7 @@ def run_command(  # noqa: PLR0913, PLR0917 - one parameter for each flag
     options = Options(
         flags={
             "api.listen": listen,
+            "api.tls.enabled": tls,
             "node.name": name,
             "cluster.listen": fabric_listen,
             "cluster.peers": peer or None,

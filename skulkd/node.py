@@ -12,7 +12,7 @@ import os
 import secrets
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from aiohttp import web
@@ -21,13 +21,16 @@ from skulkd import __version__
 from skulkd.api.app import build_app
 from skulkd.api.auth import is_loopback
 from skulkd.api.lifecycle import Lifecycle
-from skulkd.api.listen import BACKLOG, Address, stop_listening
-from skulkd.api.protocol import protocol_factory
+from skulkd.api.listen import BACKLOG, Address, Listener, stop_listening
+from skulkd.api.protocol import ApiProtocol, protocol_factory
+from skulkd.api.tls_listener import TlsListener
 from skulkd.log import LogSystem, hide_values, start_logging
 from skulkd.machine.redact import redact_text
 from skulkd.node_rooms import build_rooms, build_services
 from skulkd.node_start import Options, Start, StartError, prepare
 from skulkd.node_tasks import start_tasks
+from skulkd.node_tls import local_api
+from skulkd.settings.local_api import write_local_api
 from skulkd.supervision import EXIT_TASK_FAILED
 from skulkd.swarm.service import SwarmService
 from skulkd.wire.events import TracingStateChanged
@@ -103,11 +106,8 @@ class Node:
         self._handle_signals(lifecycle)
         runner = web.AppRunner(build_app(services), shutdown_timeout=CLOSE_S)
         await runner.setup()
-        loop = asyncio.get_running_loop()
         factory = protocol_factory(runner)
-        servers = [
-            await loop.create_server(factory, sock=sock, backlog=BACKLOG) for sock in sockets
-        ]
+        servers = await self._listen(factory, lifecycle)
         lifecycle.mark_ready("listener")
         first = start_tasks(rooms, self._start, services, self._logs)
         await _wait(first, FIRST_READINGS_DEADLINE_S)
@@ -124,7 +124,17 @@ class Node:
         restart = lifecycle.restart_pending and not self._signalled
         return self._next_arguments(port) if restart else None
 
+    async def _listen(
+        self, factory: Callable[[], ApiProtocol], lifecycle: Lifecycle
+    ) -> list[Listener]:
+        sockets, context = self._start.sockets, self._start.tls.api
+        if context is not None:
+            return [TlsListener(sock, factory, context, lifecycle.unheard) for sock in sockets]
+        loop = asyncio.get_running_loop()
+        return [await loop.create_server(factory, sock=sock, backlog=BACKLOG) for sock in sockets]
+
     def _announce(self, address: Address) -> None:
+        self._tell_local_clients(address)
         if self._start.secret.created:
             log.info(
                 "created the cluster secret in %s: the other machines need a copy of this file",
@@ -137,13 +147,23 @@ class Node:
                 "other machines must send the cluster secret, which is in %s",
                 self._start.secret.origin.text,
             )
+            if self._start.tls.api is None:
+                log.info("the API is plain HTTP, so the secret can be read on the way; see api.tls")
         log.info(
             "skulkd %s %s (%s) listening on %s",
             __version__,
             self._rooms.identity.node_id,
             self._rooms.identity.name,
-            address.url,
+            address.url(tls=self._start.tls.api is not None),
         )
+
+    def _tell_local_clients(self, address: Address) -> None:
+        settings = self._start.settings
+        api = local_api(self._start.tls, settings.started, address)
+        try:
+            write_local_api(settings.sources.paths.local_api_file, api)
+        except OSError as error:
+            log.warning("skulkctl on this machine cannot be told where the API is: %s", error)
 
     def _handle_signals(self, lifecycle: Lifecycle) -> None:
         loop = asyncio.get_running_loop()
@@ -169,7 +189,7 @@ class Node:
         self,
         lifecycle: Lifecycle,
         runner: web.AppRunner,
-        servers: list[asyncio.Server],
+        servers: list[Listener],
         gateway_node: SwarmService,
     ) -> None:
         pace = RESTART if lifecycle.restart_pending and not self._signalled else STOP

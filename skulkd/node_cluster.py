@@ -13,9 +13,8 @@ import json
 import logging
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from skulkd.api.auth import is_loopback
 from skulkd.api.journal import Journal
@@ -23,15 +22,14 @@ from skulkd.api.listen import Address, holder_of
 from skulkd.api.services import Identity
 from skulkd.cluster.cluster import Changes, Cluster, Self
 from skulkd.cluster.disk import RecordFile
-from skulkd.cluster.fabric import FabricError, FabricPlan, TlsFiles
+from skulkd.cluster.fabric import FabricError, FabricPlan
 from skulkd.cluster.greeting import PROTOCOL, parse_protocol
-from skulkd.cluster.refused import BadCertificate, check_files
 from skulkd.cluster.ruling import Replan, Rules
 from skulkd.cluster.telemetry import Telemetry
 from skulkd.node_redial import ROSTER, Redial, tell_refusal
-from skulkd.node_start import EXIT_BAD_SETTINGS, EXIT_PORT_TAKEN, Start, StartError
-from skulkd.settings.paths import expand_home
-from skulkd.wire.config import SkulkConfig, parse_listen
+from skulkd.node_start import EXIT_PORT_TAKEN, Start, StartError
+from skulkd.settings.tls import cluster_files
+from skulkd.wire.config import parse_listen
 from skulkd.wire.ids import NodeId
 from skulkd.wire.machine import NodeNetworkInfo
 
@@ -46,7 +44,7 @@ log = logging.getLogger(__name__)
 
 
 def fabric_plan(start: Start, node_id: NodeId) -> FabricPlan:
-    """Raises StartError when the port is taken that was asked for, or a certificate is bad."""
+    """Raises StartError when the port is taken that was asked for."""
     settings = start.settings
     config = settings.started.config
     address = _address(start)
@@ -59,7 +57,7 @@ def fabric_plan(start: Start, node_id: NodeId) -> FabricPlan:
         home=settings.sources.paths.data / "cluster",
         peers=list(dict.fromkeys([*config.cluster.peers, *tailscale])),
         multicast=config.cluster.multicast and not _local(address.host),
-        tls=_tls(config, start),
+        tls=cluster_files(config, settings.sources.environ),
     )
 
 
@@ -222,17 +220,3 @@ def _protocol(start: Start) -> tuple[int, int]:
     """This version's, unless a test makes this node one of another version."""
     told = start.settings.sources.environ.get(PROTOCOL_VARIABLE)
     return parse_protocol(told) if told else PROTOCOL
-
-
-def _tls(config: SkulkConfig, start: Start) -> TlsFiles | None:
-    tls = config.cluster.tls
-    if tls is None:
-        return None
-    environ = start.settings.sources.environ
-    expand: Callable[[str], Path] = lambda text: expand_home(text, environ)  # noqa: E731
-    files = TlsFiles(expand(tls.certificate), expand(tls.key), expand(tls.authority))
-    try:
-        check_files(files)
-    except BadCertificate as error:
-        raise StartError(EXIT_BAD_SETTINGS, [str(error)]) from error
-    return files

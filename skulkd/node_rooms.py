@@ -35,6 +35,7 @@ from skulkd.api.storage import serve_storage
 from skulkd.api.storage_metrics import StorageCollector
 from skulkd.api.swarm_jobs import ClusterExecutor
 from skulkd.api.swarm_room import Base, SwarmRoom
+from skulkd.api.tls_watch import TlsCollector, TlsWatch
 from skulkd.api.tracing_switch import TracingSwitch
 from skulkd.cluster.cluster import Cluster
 from skulkd.cluster.replica import Replica
@@ -87,6 +88,7 @@ class Rooms:
     store: StoreRoom
     observe: Observing
     tasks: TaskSupervisor
+    tls: TlsWatch
 
 
 def build_rooms(start: Start, node_id: NodeId) -> Rooms:
@@ -144,6 +146,7 @@ def build_rooms(start: Start, node_id: NodeId) -> Rooms:
         store=store,
         observe=observe,
         tasks=tasks,
+        tls=start.tls.watch,
     )
 
 
@@ -201,6 +204,7 @@ def build_services(rooms: Rooms, lifecycle: Lifecycle) -> Services:
         StorageCollector(rooms.identity.node_id, rooms.store.caretaker, rooms.view.current)
     )
     metrics.registry.register(EventLogCollector(rooms.observe))
+    metrics.registry.register(TlsCollector(rooms.tls))
     tell = teller(inference.models, rooms.settings)
     swarm = _swarm(rooms, inference)
     metrics.registry.register(LoadCollector(swarm))
@@ -231,6 +235,7 @@ def build_services(rooms: Rooms, lifecycle: Lifecycle) -> Services:
         swarm=swarm,
         observe=rooms.observe,
         lost_nodes=LostNodes(rooms.cluster.core.missing_members, commands.send),
+        tls=rooms.tls,
         api_addresses=rooms.reach.own_addresses,
     )
     serve_peers(services)
@@ -245,7 +250,8 @@ def _reach(start: Start, peers: Peers, telemetry: Telemetry) -> Reach:
 
     def own() -> list[ApiAddress]:
         readings = telemetry.of(peers.node_id)
-        return api_addresses(listening, readings.network if readings else None)
+        network = readings.network if readings else None
+        return api_addresses(listening, network, tls=start.tls.api is not None)
 
     return Reach(peers, own)
 
@@ -288,7 +294,12 @@ def _policy(start: Start, name: str) -> Policy:
     started = start.settings.started
     return Policy(
         secret=start.secret.value,
-        own_names=own_names(started.hostname, name),
+        own_names=own_names(started.hostname, name, *_given_names(start)),
         token_on_loopback=started.config.api.token_on_loopback,
         cors_origins=frozenset(started.config.api.cors_origins),
     )
+
+
+def _given_names(start: Start) -> list[str]:
+    tls = start.settings.started.config.api.tls
+    return [] if tls is None else list(tls.names)

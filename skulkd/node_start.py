@@ -10,11 +10,12 @@ import os
 import resource
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from skulkd.api.listen import Address, ListenError, PortTaken, open_sockets
 from skulkd.api.running_settings import RunningSettings, Sources
+from skulkd.node_tls import NodeTls, prepare_tls
 from skulkd.settings.paths import find_paths
 from skulkd.settings.problems import SettingsError
 from skulkd.settings.secret import ClusterSecret, cluster_secret
@@ -56,6 +57,7 @@ class Start:
     address: Address
     sockets: Sequence[socket.socket]
     worker: bool = True
+    tls: NodeTls = field(default_factory=NodeTls)
 
 
 def prepare(options: Options) -> Start:
@@ -63,6 +65,7 @@ def prepare(options: Options) -> Start:
     settings = _load(options)
     address = Address(*parse_listen(settings.started.config.api.listen))
     try:
+        tls = prepare_tls(settings.started, settings.sources.environ, address)
         secret = cluster_secret(settings.sources.paths, settings.started)
         sockets = open_sockets(address)
     except SettingsError as error:
@@ -72,7 +75,7 @@ def prepare(options: Options) -> Start:
     except ListenError as error:
         raise StartError(EXIT_FAILED, [str(error)]) from error
     _raise_open_files()
-    return Start(settings, secret, address, sockets, options.worker)
+    return Start(settings, secret, address, sockets, options.worker, tls)
 
 
 def working_directory() -> str:

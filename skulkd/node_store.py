@@ -11,7 +11,6 @@ from skulkd.store.errors import StoreError
 from skulkd.store.library import ModelLibrary
 from skulkd.store.room import StoreRoom, Surroundings, build_store
 from skulkd.store.setup import StoreSetup, store_setup
-from skulkd.store.tls import tls_contexts
 from skulkd.wire.cards import ModelCard
 from skulkd.wire.downloads import DownloadProgress
 from skulkd.wire.events import NodeDownloadProgress
@@ -45,12 +44,8 @@ def build_store_room(
     state: tuple[Callable[[], State], Callable[[], State]],
     running: Callable[[], Iterable[ModelCard]],
 ) -> StoreRoom:
-    """The room; `state` is the replicated one and the one with readings. Raises StartError."""
+    """The room; `state` is the replicated one and the one with readings."""
     config, sources = start.settings.started.config, start.settings.sources
-    try:
-        server_tls, client_tls = tls_contexts(config.cluster.tls, sources.environ)
-    except StoreError as error:
-        raise _cannot_start(error) from error
 
     def publish(progress: DownloadProgress) -> None:
         journal.append(NodeDownloadProgress(download_progress=progress))
@@ -73,8 +68,7 @@ def build_store_room(
         environ=sources.environ,
         secret=start.secret.value,
         hf_token=config.hf_token,
-        server_tls=server_tls,
-        client_tls=client_tls,
+        tls=start.tls.store,
     )
     room = build_store(setup, library, around)
     journal.on_change(room.notify)

@@ -37,6 +37,7 @@ def start_tasks(
     tasks.start("links", lambda: keep_links(rooms.cluster, start))
     tasks.start("traces", lambda: rooms.observe.traces.keep_tidy(start.settings))
     tasks.start("reach", rooms.reach.run)
+    tasks.start("certificates", start.tls.watch.run)
     for name, work in rooms.store.tasks().items():
         tasks.start(name, work)
     tasks.start("gateway node", services.swarm.service.run)

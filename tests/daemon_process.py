@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 ROOT = Path(__file__).parents[1]
-READY = re.compile(r"(node-[0-9a-f]{16}) \((.*)\) listening on (http://\S+)")
+READY = re.compile(r"(node-[0-9a-f]{16}) \((.*)\) listening on (https?://\S+)")
 START_DEADLINE_S = 300.0
 STOP_DEADLINE_S = 300.0
 _PR_SET_PDEATHSIG = 1

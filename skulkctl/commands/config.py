@@ -120,6 +120,7 @@ def path(
         "config": call.paths.config_file,
         "secret": call.paths.secret_file,
         "contexts": call.paths.contexts_file,
+        "tls": call.paths.tls,
         "models": call.paths.models,
         "staging": call.paths.staging,
         "log": call.paths.log_file,

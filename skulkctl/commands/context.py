@@ -31,11 +31,18 @@ CONTEXTS = Resource(
         Column("endpoints", "endpoints", "Addresses in the order they are tried."),
         Column("protected", "protected", "Every change asks for the context's name.", spare=1),
         Column("token-file", "tokenFile", "File with the cluster secret.", spare=2),
+        Column("ca", "ca", "File of the authority that its endpoints must show.", spare=3),
     ),
 )
 
 TokenFile = Annotated[
     str | None, typer.Option("--token-file", metavar="FILE", help="File with the cluster secret.")
+]
+CaFile = Annotated[
+    str | None,
+    typer.Option(
+        "--ca", metavar="FILE", help="PEM file of the only authority to accept from it (https)."
+    ),
 ]
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the context.")]
 
@@ -62,6 +69,7 @@ def list_contexts(call: Invocation) -> int:
             "endpoints": list(context.endpoints),
             "protected": context.protected,
             "tokenFile": context.token_file,
+            "ca": context.ca,
         }
         for context in file.contexts.values()
     ]
@@ -86,7 +94,7 @@ def use(call: Invocation, name: NameArgument) -> int:
     "add",
     examples="""
   skulkctl context add lab kite1 kite2 --use
-  skulkctl context add prod https://kite9:8443 --token-file ~/prod.token --protected
+  skulkctl context add prod https://kite9:52415 --ca ~/ca.pem --token-file ~/prod.token
 """,
 )
 def add(
@@ -95,10 +103,12 @@ def add(
     endpoints: Annotated[
         list[str],
         typer.Argument(
-            metavar="ENDPOINT", help="http://HOST:PORT or HOST[:PORT]; several are tried in order."
+            metavar="ENDPOINT",
+            help="URL or HOST[:PORT], https with --ca, else http; several are tried in order.",
         ),
     ],
     token_file: TokenFile = None,
+    ca: CaFile = None,
     protected: Annotated[
         bool, typer.Option("--protected", help="Every change must be confirmed by name.")
     ] = False,
@@ -114,7 +124,9 @@ def add(
             f"there is a context named {name} already",
             hints=[f"change it:  skulkctl context set {name} ENDPOINT..."],
         )
-    context = Context(name, _urls(endpoints), _token_file(call, token_file), protected)
+    urls = _urls(endpoints, secure=ca is not None)
+    context = Context(name, urls, _token_file(call, token_file), protected, _ca_file(call, ca))
+    _warn_of_plain_http(call, context)
     write_contexts(path, file.added(context, use_it))
     call.talk.note(f"added {name}: {', '.join(context.endpoints)}")
     if not use_it:
@@ -142,6 +154,10 @@ def set_(
     no_token_file: Annotated[
         bool, typer.Option("--no-token-file", help="Use no token file any more.")
     ] = False,
+    ca: CaFile = None,
+    no_ca: Annotated[
+        bool, typer.Option("--no-ca", help="Accept the system's authorities again.")
+    ] = False,
     protected: Annotated[
         bool | None,
         typer.Option("--protected/--no-protected", help="Confirm every change by name, or not."),
@@ -152,23 +168,28 @@ def set_(
 
     if token_file is not None and no_token_file:
         raise UsageMistake("--token-file and --no-token-file exclude each other")
+    if ca is not None and no_ca:
+        raise UsageMistake("--ca and --no-ca exclude each other")
     path = call.paths.contexts_file
     file = read_contexts(path)
     old = file.get(name)
     new = old
     if endpoints:
-        new = replace(new, endpoints=_urls(endpoints))
+        secure = not no_ca and (ca or old.ca) is not None
+        new = replace(new, endpoints=_urls(endpoints, secure=secure))
     if token_file is not None or no_token_file:
         new = replace(new, token_file=_token_file(call, token_file))
+    if ca is not None or no_ca:
+        new = replace(new, ca=_ca_file(call, ca))
     if protected is not None:
         new = replace(new, protected=protected)
-    if not endpoints and token_file is None and not no_token_file and protected is None:
+    given = (endpoints, token_file is not None, no_token_file, ca is not None, no_ca)
+    if not any(given) and protected is None:
         raise UsageMistake(
             f"context set {name}: nothing to change",
-            hints=[
-                "give ENDPOINT..., --token-file, --no-token-file, --protected or --no-protected"
-            ],
+            hints=["give ENDPOINT..., --[no-]token-file, --[no-]ca or --[no-]protected"],
         )
+    _warn_of_plain_http(call, new)
     write_contexts(path, file.added(new, use=False))
     for line in _differences(old, new) or ["nothing changed"]:
         call.talk.note(f"{name}: {line}")
@@ -179,18 +200,41 @@ def _differences(old: Context, new: Context) -> list[str]:
     fields = (
         ("endpoints", ", ".join(old.endpoints), ", ".join(new.endpoints)),
         ("token file", old.token_file or EMPTY, new.token_file or EMPTY),
+        ("ca", old.ca or EMPTY, new.ca or EMPTY),
         ("protected", plain(old.protected), plain(new.protected)),
     )
     return [f"{field}: {before} -> {after}" for field, before, after in fields if before != after]
 
 
-def _urls(endpoints: Sequence[str]) -> tuple[str, ...]:
+def _urls(endpoints: Sequence[str], *, secure: bool) -> tuple[str, ...]:
     from skulkctl.endpoints import parse_endpoint
 
     try:
-        return tuple(dict.fromkeys(parse_endpoint(endpoint) for endpoint in endpoints))
+        return tuple(dict.fromkeys(parse_endpoint(one, secure=secure) for one in endpoints))
     except ValueError as error:
         raise UsageMistake(str(error)) from None
+
+
+def _warn_of_plain_http(call: Invocation, context: Context) -> None:
+    plain_ones = [url for url in context.endpoints if url.startswith("http://")]
+    if context.ca is not None and plain_ones:
+        call.talk.warning(f"--ca has no effect on plain HTTP: {', '.join(plain_ones)}")
+
+
+def _ca_file(call: Invocation, typed: str | None) -> str | None:
+    """The path to keep, after a look into the file."""
+    from skulkctl.token_files import stored_path
+    from skulkd.settings.certificates import CertificateError, read_certificates
+    from skulkd.settings.paths import expand_home
+
+    if typed is None:
+        return None
+    path = stored_path(typed)
+    try:
+        read_certificates(expand_home(path, call.environ))
+    except CertificateError as error:
+        raise Refused(f"cannot use --ca {error.file}", error.why) from None
+    return path
 
 
 def _token_file(call: Invocation, typed: str | None) -> str | None:

@@ -232,6 +232,7 @@ def _as_member(member: Document) -> dict[str, object]:
         "clockSkewSeconds": number(member, "clockSkewSeconds"),
         "roundTripMs": number(member, "roundTripMs"),
         "session": text(member, "session"),
+        "certificates": list(sequence(member, "certificates")),
         **_api_address(sequence(member, "apiAddresses")),
     }
 

@@ -94,6 +94,7 @@ async def view_cluster(node: Services) -> ClusterView:
             clock_skew_error_seconds=0.0,
             api_addresses=list(node.api_addresses()),
             warnings=node_warnings(node),
+            certificates=node.tls.certificates(),
         ),
         *await asyncio.gather(*(_greet(node, peer, reign) for peer in node.peers.others())),
     ]
@@ -122,6 +123,7 @@ def _hello(node: Services) -> Hello:
         session=reign.session,
         api_addresses=list(node.api_addresses()),
         warnings=node_warnings(node),
+        certificates=node.tls.certificates(),
     )
 
 
@@ -167,6 +169,7 @@ def _timed(hello: Hello, sent: float, back: float) -> Mapping[str, object]:
         "uptime_seconds": hello.uptime_seconds,
         "api_addresses": hello.api_addresses,
         "warnings": hello.warnings,
+        "certificates": hello.certificates,
         "round_trip_ms": round(trip * 1000, 3),
         "clock_skew_seconds": round(hello.now - (sent + trip / 2), 6),
         "clock_skew_error_seconds": round(trip / 2, 6),

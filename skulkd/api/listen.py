@@ -12,6 +12,7 @@ import select
 import socket
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 import psutil
 
@@ -42,9 +43,8 @@ class Address:
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
-    @property
-    def url(self) -> str:
-        return f"http://{self}"
+    def url(self, *, tls: bool) -> str:
+        return f"{'https' if tls else 'http'}://{self}"
 
 
 def open_sockets(address: Address) -> list[socket.socket]:
@@ -70,7 +70,16 @@ def open_sockets(address: Address) -> list[socket.socket]:
     return sockets
 
 
-async def stop_listening(servers: Iterable[asyncio.Server]) -> None:
+class Listener(Protocol):
+    """What accepts connections: asyncio's server, or our own for TLS."""
+
+    @property
+    def sockets(self) -> tuple[socket.socket, ...]: ...
+
+    def close(self) -> None: ...
+
+
+async def stop_listening(servers: Iterable[Listener]) -> None:
     """Close, but not on clients that are connected already and wait to be accepted."""
     servers = list(servers)
     listening = [sock.fileno() for server in servers for sock in server.sockets]

@@ -9,7 +9,10 @@ from skulkd.wire.cluster import NodeWarning
 
 
 def node_warnings(node: Services) -> list[NodeWarning]:
-    """Warnings about placements, readings and the runners' libraries. Reads nothing anew."""
+    """Warnings about placements, readings, the runners' libraries and certificates.
+
+    Reads nothing anew.
+    """
     worker, own = node.inference.worker, node.identity.node_id
     supervisors = worker.diagnostics()
     # Diagnostics also warn of a master that holds no rank. That is normal and needs no action, so
@@ -21,4 +24,6 @@ def node_warnings(node: Services) -> list[NodeWarning]:
         alive = any(record.process_alive for record in supervisors)
         leaked = leaked_wired_warning(readings.wired, runner_alive=alive)
         found |= {*readings.warnings, *([leaked] if leaked else [])}
-    return [*(NodeWarning(message=text) for text in sorted(found)), *worker.warnings()]
+    texts = sorted(found)
+    told = [NodeWarning(message=text) for text in texts]
+    return [*told, *worker.warnings(), *node.tls.warnings()]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
+import ssl
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -34,12 +35,16 @@ MISSES = 3
 _KEPT = 5
 _ANSWER_LIMIT = 4096
 _ADDRESSES = TypeAdapter(list[ApiAddress])
+# Nothing secret is sent, and only the id in the answer counts.
+_UNVERIFIED = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+_UNVERIFIED.check_hostname = False
+_UNVERIFIED.verify_mode = ssl.CERT_NONE
 
 log = logging.getLogger(__name__)
 
 
 def api_addresses(
-    listening: Iterable[tuple[str, int]], network: NodeNetworkInfo | None
+    listening: Iterable[tuple[str, int]], network: NodeNetworkInfo | None, *, tls: bool = False
 ) -> list[ApiAddress]:
     """Where others can try to reach an API that listens there; a wildcard is every interface."""
     interfaces = network.interfaces if network is not None else []
@@ -52,7 +57,7 @@ def api_addresses(
             hosts = [ip for ip in kinds if _usable(ip, wanted.version)]
         for ip in hosts:
             kind = kinds.get(ip, "unknown")
-            found[ip, port] = ApiAddress(host=ip, port=port, interface_type=kind)
+            found[ip, port] = ApiAddress(host=ip, port=port, interface_type=kind, tls=tls)
     return list(found.values())
 
 
@@ -72,6 +77,8 @@ async def try_address(address: ApiAddress, node_id: NodeId) -> float | None:
             reader, writer = await asyncio.open_connection(address.host, address.port)
             took_ms = (time.perf_counter() - begun) * 1000
             try:
+                if address.tls:
+                    await writer.start_tls(_UNVERIFIED)
                 writer.write(b"GET /node_id HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n")
                 answer = await reader.read(_ANSWER_LIMIT)
                 while chunk := await reader.read(_ANSWER_LIMIT - len(answer)):
@@ -181,7 +188,7 @@ class Reach:
     async def _look_at(self, peer: Peer, known: _Known) -> None:
         try:
             answer = await self._peers.ask(peer.node_id, METHOD, b"{}", deadline_s=ASK_DEADLINE_S)
-            addresses = _ADDRESSES.validate_json(answer)
+            addresses = _ADDRESSES.validate_json(answer, extra="ignore")
         except (PeerError, ValidationError) as error:
             log.debug("no addresses of %s: %s", peer.name, error)
             addresses = [address for address, _ in known.paths.values()]

@@ -20,6 +20,7 @@ from skulkd.api.placing import Placements
 from skulkd.api.protocol import own_app
 from skulkd.api.running_settings import RunningSettings
 from skulkd.api.swarm_room import SwarmRoom
+from skulkd.api.tls_watch import TlsWatch
 from skulkd.api.tracing_switch import TracingSwitch
 from skulkd.cluster.reign import GetReign
 from skulkd.cluster.replica import Replica
@@ -77,6 +78,7 @@ class Services:
     observe: Observing
     swarm: SwarmRoom
     lost_nodes: LostNodes = field(default_factory=LostNodes)
+    tls: TlsWatch = field(default_factory=TlsWatch)
     api_addresses: Callable[[], Sequence[ApiAddress]] = tuple
     """Where this node's API can be reached."""
 

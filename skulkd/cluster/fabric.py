@@ -34,6 +34,7 @@ from skulkd.cluster.fabric_setup import (
 )
 from skulkd.cluster.outbox import Outbox
 from skulkd.cluster.sealing import Heard, Seal
+from skulkd.settings.tls import TlsFiles
 from skulkd.wire.config import parse_listen
 from skulkd.wire.ids import NodeId
 
@@ -76,15 +77,6 @@ _BLOCK, _DROP = zenoh.CongestionControl.BLOCK, zenoh.CongestionControl.DROP
 
 class FabricError(Exception):
     """The fabric cannot be opened; `str()` says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class TlsFiles:
-    """Certificate and key of this node, and the authority that signed those of all nodes."""
-
-    certificate: Path
-    key: Path
-    authority: Path
 
 
 @dataclass(frozen=True, slots=True)

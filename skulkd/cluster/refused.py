@@ -14,16 +14,12 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from socket import SOCK_STREAM
 
-from skulkd.cluster.fabric import TlsFiles
+from skulkd.settings.tls import TlsFiles
 from skulkd.wire.config import parse_listen
 
 ASK_S = 4.0
 _GARBAGE_FRAME = b"\x04\x00\xff\xff\xff\xff"
 _TLS_ALERT = b"\x15"
-
-
-class BadCertificate(ValueError):
-    """A file of `cluster.tls` that cannot be used; `str()` names its key."""
 
 
 async def answers(address: str) -> bool:
@@ -65,30 +61,6 @@ def _is_ip(host: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def check_files(tls: TlsFiles) -> None:
-    """Raises BadCertificate."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    files = {"certificate": tls.certificate, "key": tls.key, "authority": tls.authority}
-    for key, file in files.items():
-        try:
-            file.open("rb").close()
-        except OSError as error:
-            raise BadCertificate(f"cluster.tls.{key}: {file}: {error.strerror}") from error
-    try:
-        context.load_verify_locations(tls.authority)
-    except (ssl.SSLError, OSError) as error:
-        raise BadCertificate(
-            f"cluster.tls.authority: {tls.authority} is no PEM certificate"
-        ) from error
-    try:
-        context.load_cert_chain(tls.certificate, tls.key)
-    except (ssl.SSLError, OSError) as error:
-        raise BadCertificate(
-            f"cluster.tls.certificate: {tls.certificate} and the key {tls.key} are no pair of a PEM"
-            " certificate and its private key"
-        ) from error
 
 
 async def why_refused(address: str, tls: TlsFiles | None, secret_origin: str) -> str:

@@ -31,16 +31,41 @@ class Written:
 Locate = Callable[[ValuePath], Written]
 
 
-def check_raw(raw: object, locate: Locate = lambda _: Written()) -> SkulkConfig:
-    """Check plain data against the schema. Raises SettingsError with every problem in it."""
+def check_raw(
+    raw: object, locate: Locate = lambda _: Written(), *, whole: bool = True
+) -> SkulkConfig:
+    """Check plain data against the schema. Raises SettingsError with every problem in it.
+
+    Without `whole` it may lack keys that other sources give.
+    """
     if not isinstance(raw, Mapping):
         raise SettingsError.single("must be a mapping of keys to values")
     try:
-        return SkulkConfig.model_validate(dict(raw))
+        config = SkulkConfig.model_validate(dict(raw))
     except ValidationError as error:
         found = error.errors(include_url=False, include_input=False)
         problems = [_problem(raw, details, locate) for details in found]
         raise SettingsError(sorted(problems, key=lambda one: one.line or 0)) from None
+    if whole and (missing := _missing_tls_file(config)) is not None:
+        key, why = missing
+        written = locate(("api", "tls", key))
+        problem = Problem(why, key=f"api.tls.{key}", source=written.source, line=written.line)
+        raise SettingsError([problem])
+    return config
+
+
+def _missing_tls_file(config: SkulkConfig) -> tuple[str, str] | None:
+    """The key of `api.tls` that the others need, and why."""
+    tls = config.api.tls
+    if tls is None or not tls.enabled:
+        return None
+    if tls.certificate is not None and tls.key is None:
+        return "key", "this key is required, because api.tls.certificate is set"
+    if tls.certificate is None and tls.key is not None:
+        return "certificate", "this key is required, because api.tls.key is set"
+    if tls.certificate is None and config.cluster.tls is None:
+        return "certificate", "this key is required, because there is no cluster.tls"
+    return None
 
 
 def in_document(document: Document, source: str) -> Locate:

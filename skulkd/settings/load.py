@@ -72,7 +72,7 @@ def load_settings(
     try:
         if exists:
             document = read_document(file)
-        check_raw(document.data, in_document(document, source))
+        check_raw(document.data, in_document(document, source), whole=False)
         base = document.data
     except SettingsError as error:
         # The other sources are still worth checking, so that one run shows everything.

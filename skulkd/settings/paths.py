@@ -39,6 +39,14 @@ class Paths:
         return self.config / "skulkctl.toml"
 
     @property
+    def tls(self) -> Path:
+        return self.config / "tls"
+
+    @property
+    def local_api_file(self) -> Path:
+        return self.data / "local-api.json"
+
+    @property
     def custom_cards(self) -> Path:
         return self.data / "custom_model_cards"
 

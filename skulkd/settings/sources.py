@@ -13,6 +13,10 @@ from skulkd.settings.schema import Key, require_key
 
 ENVIRONMENT: Mapping[str, str] = {
     "SKULK_API_LISTEN": "api.listen",
+    "SKULK_API_TLS": "api.tls.enabled",
+    "SKULK_API_TLS_CERTIFICATE": "api.tls.certificate",
+    "SKULK_API_TLS_KEY": "api.tls.key",
+    "SKULK_API_TLS_AUTHORITY": "api.tls.authority",
     "SKULK_NODE_NAME": "node.name",
     "SKULK_CLUSTER_SECRET": "cluster.secret",
     "SKULK_LIBP2P_NAMESPACE": "cluster.namespace",
@@ -33,6 +37,7 @@ ENVIRONMENT: Mapping[str, str] = {
 
 FLAGS: Mapping[str, str] = {
     "api.listen": "--listen",
+    "api.tls.enabled": "--tls",
     "node.name": "--name",
     "cluster.listen": "--fabric-listen",
     "cluster.peers": "--peer",

@@ -5,7 +5,6 @@ Started and stopped by the node; handlers and the worker use its parts.
 
 import asyncio
 import logging
-import ssl
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,7 @@ from skulkd.store.setup import StoreSetup
 from skulkd.store.staging import Staging
 from skulkd.store.store_calls import StoreCalls
 from skulkd.store.store_link import StoreAddress
+from skulkd.store.tls import StoreTls
 from skulkd.store.upload_files import UploadFiles
 from skulkd.store.uploads import LocalUploads, RemoteUploads, Uploads
 from skulkd.store.uses import name_of
@@ -58,8 +58,7 @@ class Surroundings:
     environ: Mapping[str, str]
     secret: str
     hf_token: str | None = None
-    server_tls: ssl.SSLContext | None = None
-    client_tls: ssl.SSLContext | None = None
+    tls: StoreTls | None = None
 
 
 @dataclass(slots=True)
@@ -176,7 +175,7 @@ def build_store(setup: StoreSetup, library: ModelLibrary, around: Surroundings) 
             around.secret,
             hub,
             held=_held(caretaker),
-            tls=around.server_tls,
+            tls=None if around.tls is None else around.tls.server,
             deleted=announcer.look,
             describe=lookup.answer,
             uploads=uploads,
@@ -220,6 +219,7 @@ def _calls(setup: StoreSetup, around: Surroundings) -> StoreCalls | None:
 
     async def find() -> StoreAddress:
         host = store_host_address(store, around.view(), around.measured(), is_host=setup.is_host)
-        return StoreAddress(host, store.store_port, token, around.client_tls)
+        tls = None if around.tls is None else around.tls.client
+        return StoreAddress(host, store.store_port, token, tls)
 
     return StoreCalls(find)

@@ -158,6 +158,11 @@ def model_path(model_id: str, *rest: str) -> str:
 
 
 def _unreachable(address: StoreAddress, error: Exception) -> StoreUnreachableError:
+    hint = "is skulkd running on the store host, and its port open?"
+    if isinstance(error, http.client.RemoteDisconnected) and address.tls is None:
+        hint = "it may speak TLS: set cluster.tls or api.tls on this node as on the store host"
+    if isinstance(error, ssl.SSLError):
+        hint = "set cluster.tls or api.tls on every node, with certificates of one authority"
     if isinstance(error, TimeoutError):
         why = "no answer in time"
     elif isinstance(error, OSError):
@@ -166,7 +171,7 @@ def _unreachable(address: StoreAddress, error: Exception) -> StoreUnreachableErr
         why = "the connection broke" if "read" in type(error).__name__.lower() else str(error)
     return StoreUnreachableError(
         f"the store at {address} cannot be used: {why or type(error).__name__}",
-        hint="is skulkd running on the store host, and its port open?",
+        hint=hint,
     )
 
 

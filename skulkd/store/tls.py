@@ -1,36 +1,40 @@
-"""TLS for the store server, from the certificates that the cluster's links use."""
+"""TLS for the store server and its clients; both sides show a certificate of one authority."""
 
 import ssl
-from collections.abc import Mapping
+from dataclasses import dataclass
 
-from skulkd.settings.paths import expand_home
-from skulkd.store.errors import StoreError
-from skulkd.wire.config import TlsSection
+from skulkd.settings.tls import TlsFiles
 
 
-class CertificateError(StoreError):
-    kind = "certificate"
+@dataclass(slots=True)
+class StoreTls:
+    """The contexts in use. Files must have been checked before."""
+
+    files: TlsFiles
+    server: ssl.SSLContext
+    client: ssl.SSLContext
+
+    def reload(self) -> None:
+        """Use what the files hold now for new connections. Raises OSError."""
+        client = _context(self.files, ssl.PROTOCOL_TLS_CLIENT)
+        self.server.load_cert_chain(self.files.certificate, self.files.key)
+        self.server.load_verify_locations(self.files.authority)
+        # Threads may be connecting with the old one.
+        self.client = client
 
 
-def tls_contexts(
-    tls: TlsSection | None, environ: Mapping[str, str]
-) -> tuple[ssl.SSLContext | None, ssl.SSLContext | None]:
-    """For the server and for clients; both sides must be signed by the authority.
+def store_tls(files: TlsFiles) -> StoreTls:
+    """Raises OSError for files that cannot be used."""
+    server = _context(files, ssl.PROTOCOL_TLS_SERVER)
+    return StoreTls(files, server, _context(files, ssl.PROTOCOL_TLS_CLIENT))
 
-    Raises CertificateError. Names are not compared: nodes are reached by addresses that change.
-    """
-    if tls is None:
-        return None, None
-    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    client.check_hostname = False
-    try:
-        for context in (server, client):
-            context.load_cert_chain(
-                expand_home(tls.certificate, environ), expand_home(tls.key, environ)
-            )
-            context.load_verify_locations(expand_home(tls.authority, environ))
-            context.verify_mode = ssl.CERT_REQUIRED
-    except (OSError, ssl.SSLError) as error:
-        raise CertificateError(f"cluster.tls cannot be used: {error}") from error
-    return server, client
+
+def _context(files: TlsFiles, protocol: int) -> ssl.SSLContext:
+    """Names are not compared: nodes are reached by addresses that change."""
+    context = ssl.SSLContext(protocol)
+    context.check_hostname = False
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(files.certificate, files.key)
+    context.load_verify_locations(files.authority)
+    context.verify_mode = ssl.CERT_REQUIRED
+    return context

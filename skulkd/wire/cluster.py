@@ -1,5 +1,7 @@
 """Answer of `GET /v1/cluster`: the members as the answering node hears them now."""
 
+from typing import Literal
+
 from pydantic import Field
 
 from skulkd.wire.base import CamelModel, UtcTime
@@ -23,6 +25,19 @@ class NodeWarning(CamelModel):
 
     def __str__(self) -> str:
         return "; ".join(filter(None, (self.message, self.remediation)))
+
+
+class NodeCertificate(CamelModel):
+    """A TLS certificate that a node has in use."""
+
+    use: Literal["api", "cluster"] = Field(
+        description="`api`: for clients of the API; `cluster`: for links between nodes."
+    )
+    file: str
+    subject: str
+    names: list[str] = Field(default_factory=list, description="DNS names and IP addresses.")
+    issuer: str
+    expires_at: UtcTime
 
 
 class LostNode(CamelModel):
@@ -70,6 +85,9 @@ class ClusterMember(CamelModel):
     warnings: list[NodeWarning] | None = Field(
         default=None, description="What the node warns of; null when it did not say."
     )
+    certificates: list[NodeCertificate] | None = Field(
+        default=None, description="Certificates it has in use; null when it did not say."
+    )
 
 
 class ClusterView(CamelModel):
@@ -110,3 +128,4 @@ class Hello(CamelModel):
     session: str | None = None
     api_addresses: list[ApiAddress] = Field(default_factory=list)
     warnings: list[NodeWarning] | None = None
+    certificates: list[NodeCertificate] | None = None

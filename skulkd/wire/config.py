@@ -158,6 +158,11 @@ def _false_is_off(value: Any) -> Any:
     return "off" if value is False else value
 
 
+def _number_is_version(value: Any) -> Any:
+    # YAML reads a bare 1.3 as a number.
+    return str(value) if isinstance(value, float) else value
+
+
 def _blas(value: str) -> str:
     if value in ("auto", "off"):
         return value
@@ -193,6 +198,30 @@ class NodeSection(ConfigSection):
     )
 
 
+class ApiTlsSection(ConfigSection):
+    """HTTPS for the API. A file that is not named is that of `cluster.tls`."""
+
+    enabled: bool = Field(default=True, description="Serve the API over HTTPS only")
+    certificate: FilledText | None = Field(
+        default=None, description="PEM file of the API's certificate; null = that of cluster.tls"
+    )
+    key: FilledText | None = Field(
+        default=None, description="PEM file of its private key; null = that of cluster.tls"
+    )
+    authority: FilledText | None = Field(
+        default=None,
+        description="PEM file of the authority that signed it; null = that of cluster.tls, if the "
+        "certificate is, else the system's authorities",
+    )
+    minimum_version: Annotated[Literal["1.2", "1.3"], BeforeValidator(_number_is_version)] = Field(
+        default="1.2", description="Oldest version of TLS that is accepted"
+    )
+    names: list[Name] = Field(
+        default=[],
+        description="Other names by which clients reach this node, besides its own",
+    )
+
+
 class ApiSection(ConfigSection):
     listen: Listen = Field(
         default="127.0.0.1:52415", description="HOST:PORT of the HTTP API; port 0 = any"
@@ -204,6 +233,7 @@ class ApiSection(ConfigSection):
         default=[], description="Web origins that may call the API"
     )
     max_body_mib: int = Field(default=8, ge=1, le=1024, description="Largest request body, in MiB")
+    tls: ApiTlsSection | None = Field(default=None, description="Serve the API over HTTPS")
 
 
 class TlsSection(ConfigSection):

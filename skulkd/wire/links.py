@@ -13,6 +13,12 @@ class ApiAddress(CamelModel):
     host: str = Field(description="An IP address.")
     port: int
     interface_type: InterfaceType = "unknown"
+    # Left out when false: nodes of an older version do not know the key.
+    tls: bool = Field(
+        default=False,
+        exclude_if=lambda tls: not tls,
+        description="It speaks HTTPS there, not HTTP.",
+    )
 
 
 class MeasuredLink(CamelModel):

@@ -50,6 +50,20 @@ def test_an_address_may_be_typed_short(typed: str, url: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("typed", "url"),
+    [
+        ("kite1", "https://kite1:52415"),
+        ("kite1:80", "https://kite1:80"),
+        ("::1", "https://[::1]:52415"),
+        ("https://kite1", "https://kite1"),
+        ("http://kite1", "http://kite1:52415"),
+    ],
+)
+def test_a_short_address_with_an_authority_is_one_of_https(typed: str, url: str) -> None:
+    assert parse_endpoint(typed, secure=True) == url
+
+
+@pytest.mark.parametrize(
     "typed",
     ["", "http://", "ftp://kite1", "kite1:port", "kite1:99999", "kite1:0", "a b", "http://u:p@k",
      "http://k/?q=1", "http://[::1"],
@@ -307,15 +321,15 @@ def test_a_change_of_a_context_that_makes_no_sense_changes_nothing(
 def test_contexts_can_be_added_used_listed_and_removed(cli: Cli, home: Path) -> None:
     assert cli("context", "list") == (
         0,
-        "CURRENT  NAME  ENDPOINTS  PROTECTED  TOKEN FILE\n",
+        "CURRENT  NAME  ENDPOINTS  PROTECTED  TOKEN FILE  CA\n",
         "hint: no contexts yet:  skulkctl context add NAME HOST[:PORT]\n",
     )
     assert cli("context", "add", "lab", "kite1", "kite2:80", "--protected").code == 0
     assert cli("context", "add", "lab", "kite1").code == 4
     assert cli("context", "use", "lab").code == 0
     assert cli("context", "ls").out == (
-        "CURRENT  NAME  ENDPOINTS                           PROTECTED  TOKEN FILE\n"
-        "yes      lab   http://kite1:52415,http://kite2:80  yes        -\n"
+        "CURRENT  NAME  ENDPOINTS                           PROTECTED  TOKEN FILE  CA\n"
+        "yes      lab   http://kite1:52415,http://kite2:80  yes        -           -\n"
     )
     assert cli("context", "list", "-q").out == "lab\n"
     assert cli("context", "use", "nope").code == 3

@@ -2,35 +2,30 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
+from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 
-import pytest
-
-from skulkd.cluster.fabric import TlsFiles
+from skulkctl.authority import issue, make_authority
+from skulkctl.pki_files import authority_of, pair_of, read_authority, write_pair
+from skulkd.settings.tls import TlsFiles
 
 
 def make_certificates(home: Path, *names: str) -> None:
     """`ca.pem`, and `NAME.pem` with `NAME.key` for each name."""
-
-    def openssl(*arguments: str) -> None:
-        subprocess.run(["openssl", *arguments], cwd=home, check=True, capture_output=True)
-
-    if shutil.which("openssl") is None:
-        pytest.skip("needs openssl to make certificates")
-    home.mkdir(exist_ok=True)
-    curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    openssl("req", "-x509", *curve, "-keyout", "ca.key", "-out", "ca.pem",
-            "-subj", "/CN=tests", "-days", "2")  # fmt: skip
+    write_pair(authority_of(home), make_authority("tests"), replace=True)
     for name in names:
-        # Not the address under which it is dialled: that is not checked.
-        (home / "ext").write_text(f"subjectAltName=DNS:{name}\n")
-        openssl("req", *curve, "-keyout", f"{name}.key", "-out", f"{name}.csr",
-                "-subj", f"/CN={name}")  # fmt: skip
-        signing = ["-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2"]
-        files = ["-in", f"{name}.csr", "-out", f"{name}.pem", "-extfile", "ext"]
-        openssl("x509", "-req", *signing, *files)
+        # Not the address under which it is dialled: that is not checked between nodes.
+        make_certificate(home, name, [name])
+
+
+def make_certificate(
+    home: Path, name: str, names: Sequence[str], days: int = 2, now: datetime | None = None
+) -> TlsFiles:
+    """One more certificate of the authority in `home`, for these names and addresses."""
+    issued = issue(read_authority(home), name, names, days, now)
+    write_pair(pair_of(home, name), issued, replace=True)
+    return tls_files(home, name)
 
 
 def tls_files(home: Path, name: str) -> TlsFiles:

@@ -10,11 +10,12 @@ from pathlib import Path
 from skulkd.cluster.cluster import Changes, Cluster, Self
 from skulkd.cluster.commands import Commands
 from skulkd.cluster.disk import RecordFile
-from skulkd.cluster.fabric import FabricPlan, TlsFiles
+from skulkd.cluster.fabric import FabricPlan
 from skulkd.cluster.greeting import PROTOCOL
 from skulkd.cluster.messages import Entry
 from skulkd.cluster.ruling import Rules
 from skulkd.cluster.telemetry import Telemetry
+from skulkd.settings.tls import TlsFiles
 from skulkd.wire.events import Event
 from skulkd.wire.ids import NodeId
 from skulkd.wire.state import State

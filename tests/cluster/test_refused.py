@@ -8,14 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from skulkd.cluster.fabric import TlsFiles
-from skulkd.cluster.refused import (
-    BadCertificate,
-    answers,
-    check_files,
-    is_own_address,
-    why_refused,
-)
+from skulkd.cluster.refused import answers, is_own_address, why_refused
+from skulkd.settings.tls import TlsFiles
 from tests.cluster.certificates import make_certificates, tls_files
 from tests.cluster.fabrics import fabrics, free_port
 
@@ -58,21 +52,6 @@ async def test_a_port_that_says_nothing_is_not_called_unencrypted(tmp_path: Path
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         told = await why_refused(address, tls_files(tmp_path, "b"), SECRET_FROM)
     assert "did not answer a TLS handshake" in told
-
-
-def test_a_file_that_cannot_be_used_is_named_with_its_key(tmp_path: Path) -> None:
-    make_certificates(tmp_path, "a", "b")
-    good = tls_files(tmp_path, "a")
-    check_files(good)
-    (tmp_path / "text").write_text("hello")
-    bad = {
-        "cluster.tls.key: .*nowhere.* No such file": replace(good, key=tmp_path / "nowhere"),
-        "cluster.tls.authority: .*text is no PEM": replace(good, authority=tmp_path / "text"),
-        "cluster.tls.certificate: .* no pair": replace(good, key=tmp_path / "b.key"),
-    }
-    for message, files in bad.items():
-        with pytest.raises(BadCertificate, match=message):
-            check_files(files)
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ def _run(site: Path, program: str, *arguments: str) -> subprocess.CompletedProce
 def test_base_dependencies_hold_no_server_and_no_mlx() -> None:
     names = {re.split(r"[^\w.-]", d)[0] for d in PROJECT["dependencies"]}
     fixed = {"httpx", "platformdirs", "pydantic", "pyyaml", "rich", "textual", "typer"}
-    assert names == fixed | {"zstandard"}
+    assert names == fixed | {"cryptography", "zstandard"}
 
 
 @pytest.mark.parametrize("arguments", [("run",), ("run", "--listen", "127.0.0.1:0")])
