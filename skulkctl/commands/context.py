@@ -30,12 +30,13 @@ CONTEXTS = Resource(
         Column("name", "name", "Name of the context."),
         Column("endpoints", "endpoints", "Addresses in the order they are tried."),
         Column("protected", "protected", "Every change asks for the context's name.", spare=1),
-        Column("token-file", "tokenFile", "File with the cluster secret.", spare=2),
+        Column("token-file", "tokenFile", "File with a token or the cluster secret.", spare=2),
     ),
 )
 
 TokenFile = Annotated[
-    str | None, typer.Option("--token-file", metavar="FILE", help="File with the cluster secret.")
+    str | None,
+    typer.Option("--token-file", metavar="FILE", help="File with a token or the cluster secret."),
 ]
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the context.")]
 
