@@ -194,6 +194,8 @@ def applied(record: Record, change: Change) -> Record:
         placements.pop(instance_id, None)
     revoked = (*record.revoked_tokens, *change.revoked_tokens)[-REVOKED:]
     tokens = {one.token_id: one for one in (*record.tokens, *change.tokens)}
+    for token_id in change.revoked_tokens:
+        tokens.pop(token_id, None)
     return replace(
         record,
         clock=change.clock,
@@ -203,7 +205,7 @@ def applied(record: Record, change: Change) -> Record:
         tracing=change.tracing,
         members=change.members,
         lost=change.lost,
-        tokens=tuple(one for key, one in tokens.items() if key not in revoked),
+        tokens=tuple(tokens.values()),
         revoked_tokens=revoked,
     )
 
