@@ -32,7 +32,7 @@ class TokenCollector(Collector):
         running: Counter[str] = Counter()
         for number, use in enumerate(self._uses.all()):
             label = use.name if number < MAX_NAMES else OTHER
-            running[label] += use.tasks.total()
+            running[label] += len(use.tasks)
             for result, count in use.results.items():
                 results[label, result] += count
         for labels, count in sorted(results.items()):

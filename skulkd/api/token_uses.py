@@ -52,8 +52,8 @@ class TokenUse:
 
     name: str
     bucket: TokenBucket | None
-    last_used: datetime | None = None
-    tasks: Counter[asyncio.Task[Any]] = field(default_factory=Counter)
+    last_used_s: float | None = None
+    tasks: set[asyncio.Task[Any]] = field(default_factory=set)
     """Requests that are being answered and count."""
     results: Counter[str] = field(default_factory=Counter)
 
@@ -75,7 +75,11 @@ class TokenUses:
         return list(self._uses.values())
 
     def last_used(self) -> dict[TokenId, datetime]:
-        return {key: use.last_used for key, use in self._uses.items() if use.last_used is not None}
+        return {
+            key: datetime.fromtimestamp(use.last_used_s, UTC)
+            for key, use in self._uses.items()
+            if use.last_used_s is not None
+        }
 
     def refused(self, token: AccessToken, result: str) -> None:
         self._use(token).results[result] += 1
@@ -85,7 +89,7 @@ class TokenUses:
         """The block is one request. Raises ApiError 429. `counted`: it fills a place."""
         use = self._use(token)
         task = asyncio.current_task()
-        if counted and token.concurrency is not None and use.tasks.total() >= token.concurrency:
+        if counted and token.concurrency is not None and len(use.tasks) >= token.concurrency:
             use.results[TOO_MANY_REQUESTS] += 1
             raise _too_many(token)
         wait_s = 0.0 if use.bucket is None else use.bucket.take(self._clock())
@@ -93,17 +97,15 @@ class TokenUses:
             use.results[RATE_LIMITED] += 1
             raise _too_fast(token, wait_s)
         use.results[ADMITTED] += 1
-        use.last_used = datetime.now(UTC)
+        use.last_used_s = time.time()
         if task is None or not counted:
             yield
             return
-        use.tasks[task] += 1
+        use.tasks.add(task)
         try:
             yield
         finally:
-            use.tasks[task] -= 1
-            if use.tasks[task] <= 0:
-                del use.tasks[task]
+            use.tasks.discard(task)
 
     def end_revoked(self) -> None:
         """End open requests of tokens that were revoked; called after every change."""

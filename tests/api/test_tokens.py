@@ -231,10 +231,10 @@ async def test_places_are_free_again_however_requests_end() -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        assert uses.all()[0].tasks.total() == 0
+        assert len(uses.all()[0].tasks) == 0
     with pytest.raises(RuntimeError), uses.admitted(token, counted=True):
         raise RuntimeError
-    assert uses.all()[0].tasks.total() == 0
+    assert len(uses.all()[0].tasks) == 0
     assert uses.all()[0].results == {"admitted": 61, "too_many_requests": 40}
 
 
@@ -370,7 +370,7 @@ async def test_a_stream_counts_until_its_client_goes_or_its_token_is_revoked(
             await asyncio.wait_for(second.read(), 300)
         async with http.get("/state", headers=header) as answer:
             assert (await answer.json())["error"]["refusal"]["kind"] == "token_revoked"
-    assert not lone.tokens.uses.all() or lone.tokens.uses.all()[0].tasks.total() == 0
+    assert not lone.tokens.uses.all() or len(lone.tokens.uses.all()[0].tasks) == 0
 
 
 async def test_a_rate_is_answered_with_when_to_come_again(tmp_path: Path) -> None:

@@ -100,7 +100,8 @@ def test_another_machine_gets_in_with_a_token_where_the_secret_is_for_nodes_only
     made = subprocess.run(
         [sys.executable, "-m", "skulkctl", "token", "create", "guest", "--scope", "read", "-q",
          "--endpoint", node.url.replace("0.0.0.0", "127.0.0.1")],
-        env=daemon_environ(node.home), cwd=ROOT, capture_output=True, text=True, check=True, timeout=600,
+        env=daemon_environ(node.home), cwd=ROOT,
+        capture_output=True, text=True, check=True, timeout=600,
     )  # fmt: skip
     token = guest / "guest.token"
     token.write_text((node.home / "cluster.secret").read_text())
