@@ -25,6 +25,7 @@ from skulkctl.views.read import dig, mapping, sequence, text
 _PREVIEW = 200
 _UNKNOWN_URL = "unknown_url"
 _NEEDS_TLS = "tls_required"
+_TOKEN_REFUSED = ("token_unknown", "token_revoked", "token_expired", "secret_not_accepted")
 
 
 @dataclass(frozen=True)
@@ -114,21 +115,37 @@ def error_of(answer: Answer) -> CliError:
     if answer.status == HTTPStatus.NOT_FOUND:
         return NotFound(f"not found: {answer.request}", *why, details=details)
     if answer.status == HTTPStatus.UNAUTHORIZED:
-        hints = [
-            "give the cluster secret in a file:  skulkctl context add NAME "
-            f"{answer.endpoint} --token-file FILE",
-            'or for one command:  SKULK_TOKEN="$(cat FILE)" skulkctl ...',
-        ]
-        return Unauthorised(f"{answer.endpoint} wants a token", *why, hints=hints, details=details)
+        return _unauthorised(answer)
     # A disk that is full, or no master yet: a refusal with its code, whatever the status.
     if 400 <= answer.status < 500 or text(_parsed(answer.body), "error", "refusal", "kind"):
-        return Refused(what, *why, details=details)
+        return Refused(what, *why, hints=_refusal_hints(answer, why), details=details)
     what = f"{answer.endpoint} answered {answer.request} with {answer.status}"
     hints = []
     if answer.status >= 500:
         what = f"{answer.endpoint} failed at {answer.request}"
         hints = ["look into the daemon's log, or say more:  skulkctl ... -v"]
     return ServerFailed(what, *why, hints=hints, details=details)
+
+
+def _unauthorised(answer: Answer) -> Unauthorised:
+    code = text(_parsed(answer.body), "error", "refusal", "kind")
+    what = f"{answer.endpoint} requires authentication"
+    if code in _TOKEN_REFUSED:
+        what = f"{answer.endpoint} did not accept the token"
+    hints = [
+        "give a token, or the cluster secret, in a file:  skulkctl context add NAME "
+        f"{answer.endpoint} --token-file FILE",
+        'or for one command:  SKULK_TOKEN="$(cat FILE)" skulkctl ...',
+    ]
+    return Unauthorised(what, *message_lines(answer), hints=hints, details=answer.details())
+
+
+def _refusal_hints(answer: Answer, why: list[str]) -> list[str]:
+    """What the server suggests, unless its sentences say that already."""
+    if any(line.startswith("hint:") for line in why):
+        return []
+    refusal = mapping(_parsed(answer.body), "error", "refusal")
+    return [printable(str(hint)) for hint in sequence(refusal, "hints")]
 
 
 def message_lines(answer: Answer) -> list[str]:

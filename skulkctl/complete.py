@@ -296,6 +296,19 @@ def _event_kinds(line: Line) -> list[Item]:
     return [(f"{begun}{comma}{kind}", "") for kind in EVENT_KINDS if kind not in begun.split(",")]
 
 
+def _scopes(line: Line) -> list[Item]:
+    from skulkd.wire.tokens import SCOPES
+
+    begun, comma, _ = line.incomplete.rpartition(",")
+    return [(f"{begun}{comma}{scope}", "") for scope in SCOPES if scope not in begun.split(",")]
+
+
+def _tokens(line: Line) -> list[Item]:
+    from skulkctl.placed_names import token_names
+
+    return token_names(line.options, os.environ)
+
+
 def _files(line: Line) -> list[Item]:
     return [FILE]
 
@@ -332,6 +345,8 @@ VALUES: Mapping[str, Callable[[Line], Iterable[Item]]] = {
     "value": _key_values,
     "file": _files,
     "path": _paths,
+    "scope": _scopes,
+    "token": _tokens,
     "token_file": _files,
     "method": _methods,
     "shell": _shells,

@@ -6,7 +6,7 @@
     ├── NotFound           3  no such node, instance, model, context, key
     ├── Refused            4  said no, nothing changed
     │   ├── RouteMissing   4  this server has no such endpoint
-    │   └── Unauthorised   4  the daemon wants a token
+    │   └── Unauthorised   4  the daemon requires authentication
     ├── Unreachable        5  no daemon answered
     ├── DeadlinePassed     6  the work may continue
     ├── ProblemFound       7  a check found something
@@ -70,7 +70,7 @@ class RouteMissing(Refused):
 
 
 class Unauthorised(Refused):
-    """The daemon wants a token, or another one."""
+    """The daemon requires a token, or another one."""
 
 
 class Unreachable(CliError):

@@ -1,4 +1,4 @@
-"""Names of models, instances and requests for completion, each from the daemon within 300 ms."""
+"""Names of models, instances, requests and tokens for completion: asked for within 300 ms."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from skulkctl.tables import plain
 from skulkctl.views.instances import instance_items
 from skulkctl.views.models import catalogue_ids
 from skulkctl.views.tasks import task_items
+from skulkctl.views.tokens import token_items
 
 Given = Mapping[str, str]
 
@@ -35,6 +36,11 @@ def task_names(options: Given, environ: Given) -> list[Name]:
     return known_names("tasks", _tasks, options, environ)
 
 
+def token_names(options: Given, environ: Given) -> list[Name]:
+    """The names of all access tokens, with their scopes."""
+    return known_names("tokens", _tokens, options, environ)
+
+
 def _models(client: Client) -> list[Name]:
     return [(model_id, "") for model_id in catalogue_ids(client.get("/models"))]
 
@@ -47,6 +53,11 @@ def _placed(client: Client) -> list[Name]:
 def _instances(client: Client) -> list[Name]:
     items = instance_items(fetch_state(client).state)
     return [(str(item["id"]), plain(item["modelId"])) for item in items]
+
+
+def _tokens(client: Client) -> list[Name]:
+    items = token_items(client.get("/v1/cluster/tokens"))
+    return [(str(item["name"]), plain(item["scopes"])) for item in items]
 
 
 def _tasks(client: Client) -> list[Name]:

@@ -13,6 +13,7 @@ from skulkctl.views.nodes import NODES
 from skulkctl.views.previews import PREVIEWS
 from skulkctl.views.storage import STORAGE
 from skulkctl.views.store import STORE
+from skulkctl.views.tokens import TOKENS
 from skulkctl.views.traces import STATS, TRACES
 
 RESOURCES: dict[str, Resource] = {
@@ -28,4 +29,5 @@ RESOURCES: dict[str, Resource] = {
     "config show": SETTINGS,
     "config validate": PROBLEMS,
     "context list": CONTEXTS,
+    "token list": TOKENS,
 }

@@ -60,6 +60,7 @@ COMMANDS: Mapping[str, Entry] = {
     "undrain": Entry("skulkctl.commands.undrain", "Bring a node back into rotation."),
     "swarm": Entry("skulkctl.commands.swarm", "Offer models through an mswarm gateway."),
     "config": Entry("skulkctl.commands.config", "Show, change or check the configuration."),
+    "token": Entry("skulkctl.commands.token", "Create, list and revoke access tokens."),
     "restart": Entry("skulkctl.commands.restart", "Restart the daemon of one node."),
     "context": Entry("skulkctl.commands.context", "Name clusters and choose between them."),
     "tls": Entry("skulkctl.commands.tls", "Make and check the certificates of a cluster."),

@@ -1,4 +1,4 @@
-"""Files that hold the cluster secret for a context: reading them, and checking one beforehand."""
+"""Files with the token of a context, or the cluster secret: reading and checking them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def read_token(path: Path) -> str:
     return check_token(token, f"the token in {path}")
 
 
-_EXPECTED = "it should hold the cluster secret in one line"
+_EXPECTED = "it should hold a token or the cluster secret in one line"
 
 
 def check_token(token: str, what: str = "the token") -> str:

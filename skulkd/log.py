@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Any
 
 REQUEST_ID: ContextVar[str | None] = ContextVar("request_id", default=None)
 QUEUE_LINES = 10_000
@@ -62,7 +63,7 @@ class JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         when = datetime.fromtimestamp(record.created, UTC)
         segments = record.name.split(".")
-        line: dict[str, str | int] = {
+        line: dict[str, Any] = {
             "ts": f"{when:%Y-%m-%dT%H:%M:%S}.{when.microsecond // 1000:03d}Z",
             "level": record.levelname,
             "node_id": self._hostname,
@@ -76,7 +77,14 @@ class JsonFormatter(logging.Formatter):
             line["exception"] = self._redact(self.formatException(record.exc_info))
         if (request_id := REQUEST_ID.get()) is not None:
             line["request_id"] = request_id
+        if (audit := getattr(record, "audit", None)) is not None:
+            line["audit"] = self._redacted(audit)
         return json.dumps(line, ensure_ascii=False)
+
+    def _redacted(self, value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: self._redacted(entry) for key, entry in value.items()}
+        return self._redact(value) if isinstance(value, str) else value
 
 
 class LineQueue(logging.handlers.QueueHandler):

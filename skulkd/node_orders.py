@@ -12,6 +12,9 @@ from skulkd.api.placing import (
     decided_bytes,
     refusal_data,
 )
+from skulkd.api.token_admin import CREATE as CREATE_TOKEN
+from skulkd.api.token_admin import REVOKE as REVOKE_TOKEN
+from skulkd.api.token_admin import decide_create, decide_revoke
 from skulkd.api.tracing_switch import TRACING, TracingSwitch
 from skulkd.cluster.cluster import Cluster
 from skulkd.cluster.commands import Commands, Decide
@@ -48,6 +51,9 @@ def have_the_master_decide(
         TRACING, lambda body, on: Decision(tracing.decide(body, on.state.tracing_enabled))
     )
     tracing.through(commands.send)
+    me = peers.node_id
+    commands.register(CREATE_TOKEN, lambda body, on: decide_create(me, on.tokens, body))
+    commands.register(REVOKE_TOKEN, lambda body, on: decide_revoke(me, on.tokens, body))
     return commands
 
 

@@ -6,6 +6,7 @@ where `node.py` starts background work.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from skulkd import __version__
@@ -36,11 +37,14 @@ from skulkd.api.storage_metrics import StorageCollector
 from skulkd.api.swarm_jobs import ClusterExecutor
 from skulkd.api.swarm_room import Base, SwarmRoom
 from skulkd.api.tls_watch import TlsCollector, TlsWatch
+from skulkd.api.token_admin import Tokens
+from skulkd.api.token_metrics import TokenCollector
 from skulkd.api.tracing_switch import TracingSwitch
 from skulkd.cluster.cluster import Cluster
 from skulkd.cluster.replica import Replica
 from skulkd.cluster.state_view import StateView
 from skulkd.cluster.telemetry import Telemetry
+from skulkd.cluster.tokens import TokenTable
 from skulkd.machine.collect import MachineMonitor
 from skulkd.node_cluster import build_cluster
 from skulkd.node_observe import build_observe
@@ -128,7 +132,7 @@ def build_rooms(start: Start, node_id: NodeId) -> Rooms:
     return Rooms(
         settings=settings,
         identity=identity,
-        policy=_policy(start, name),
+        policy=_policy(start, name, lambda: cluster.core.tokens),
         cluster=cluster,
         replanning=replanning,
         peers=peers,
@@ -215,6 +219,9 @@ def build_services(rooms: Rooms, lifecycle: Lifecycle) -> Services:
     tracing = TracingSwitch(rooms.replica, rooms.journal)
     commands = have_the_master_decide(rooms.peers, rooms.cluster, placements, tracing)
     rooms.replanning.placements = placements
+    tokens = Tokens(lambda: rooms.cluster.core.tokens, commands.send, rooms.peers)
+    rooms.journal.on_change(tokens.uses.end_revoked)
+    metrics.registry.register(TokenCollector(tokens.uses))
     services = Services(
         identity=rooms.identity,
         access=Access(rooms.policy),
@@ -229,6 +236,7 @@ def build_services(rooms: Rooms, lifecycle: Lifecycle) -> Services:
         inference=inference,
         placements=placements,
         tracing=tracing,
+        tokens=tokens,
         peers=rooms.peers,
         store=rooms.store,
         reign=rooms.cluster.reign,
@@ -290,13 +298,15 @@ def _swarm(rooms: Rooms, inference: Inference) -> SwarmRoom:
     return SwarmRoom(base, rooms.drain)
 
 
-def _policy(start: Start, name: str) -> Policy:
+def _policy(start: Start, name: str, tokens: Callable[[], TokenTable]) -> Policy:
     started = start.settings.started
     return Policy(
         secret=start.secret.value,
         own_names=own_names(started.hostname, name, *_given_names(start)),
         token_on_loopback=started.config.api.token_on_loopback,
         cors_origins=frozenset(started.config.api.cors_origins),
+        secret_for_operators=started.config.api.secret_for_operators,
+        tokens=tokens,
     )
 
 

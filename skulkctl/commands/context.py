@@ -30,13 +30,14 @@ CONTEXTS = Resource(
         Column("name", "name", "Name of the context."),
         Column("endpoints", "endpoints", "Addresses in the order they are tried."),
         Column("protected", "protected", "Every change asks for the context's name.", spare=1),
-        Column("token-file", "tokenFile", "File with the cluster secret.", spare=2),
+        Column("token-file", "tokenFile", "File with a token or the cluster secret.", spare=2),
         Column("ca", "ca", "File of the authority that its endpoints must show.", spare=3),
     ),
 )
 
 TokenFile = Annotated[
-    str | None, typer.Option("--token-file", metavar="FILE", help="File with the cluster secret.")
+    str | None,
+    typer.Option("--token-file", metavar="FILE", help="File with a token or the cluster secret."),
 ]
 CaFile = Annotated[
     str | None,

@@ -7,6 +7,7 @@ import logging
 from aiohttp import web
 from pydantic import Field
 
+from skulkd.api.audit import note
 from skulkd.api.errors import answer
 from skulkd.api.peer_calls import ask_node
 from skulkd.api.routes import RouteTable
@@ -27,6 +28,7 @@ class RestartQuery(SnakeModel):
 
 @routes.post(
     "/admin/restart",
+    scope="operate",
     summary="Restart a node in place: same process id, new node id",
     query=RestartQuery,
     answer=RestartAnswer,
@@ -35,6 +37,7 @@ class RestartQuery(SnakeModel):
 )
 async def post_restart(request: web.Request, query: RestartQuery) -> web.Response:
     node = services(request)
+    note(node=query.node_id or node.identity.node_id)
     if query.node_id in (None, "", node.identity.node_id):
         said = _restart(node, str(request.remote))
     else:

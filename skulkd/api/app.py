@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from aiohttp import web
@@ -36,11 +36,13 @@ from skulkd.api import (
     store,
     swarm,
     timeline,
+    tokens,
     traces,
     tracing,
     uploads,
 )
 from skulkd.api.bodies import parse_body, parse_query, read_body
+from skulkd.api.gate import Bound, gated
 from skulkd.api.middleware import make_entry
 from skulkd.api.protocol import ENTRY, UNHEARD
 from skulkd.api.reference import REFERENCE, Reference
@@ -53,6 +55,7 @@ FAMILIES: tuple[RouteTable, ...] = (
     landing.routes,
     state.routes,
     cluster.routes,
+    tokens.routes,
     config.routes,
     previews.routes,
     instances.routes,
@@ -81,8 +84,6 @@ FAMILIES: tuple[RouteTable, ...] = (
     reference.routes,
 )
 
-Bound = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
 
 def all_routes(families: Iterable[RouteTable] = FAMILIES) -> tuple[Route, ...]:
     """Every route, in registration order."""
@@ -97,14 +98,15 @@ def build_app(node: Services, families: Iterable[RouteTable] = FAMILIES) -> web.
     app[REFERENCE] = Reference(routes, node.identity.version)
     literals: dict[tuple[str, str], Bound] = {}
     for route in routes:
-        bound = _bind(route)
+        bound = gated(route, _bind(route), node.tokens.uses)
         app.router.add_route(
             route.method, route.path, bound, expect_handler=_leave_continue_to_reader
         )
         if "{" not in route.path:
             literals[route.method, route.path] = bound
     app[UNHEARD] = node.lifecycle.unheard
-    app[ENTRY] = make_entry(node.access, node.lifecycle, node.metrics, literals)
+    public = frozenset(route.path for route in routes if route.open_to_all)
+    app[ENTRY] = make_entry(node.access, node.lifecycle, node.metrics, literals, public)
     return app
 
 

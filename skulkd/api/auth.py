@@ -1,4 +1,4 @@
-"""Who may ask: one pure decision over the peer's address and a few headers.
+"""Who asks, and may they: one pure decision over the peer's address and a few headers.
 
 Knows no request object and reads no settings; the middleware brings both. Headers
 that a proxy could add (X-Forwarded-For and the like) are never considered.
@@ -8,10 +8,15 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from urllib.parse import urlsplit
 
+from skulkd.api.callers import CLUSTER_SECRET, LOCAL, Caller
+from skulkd.api.token_text import PREFIX, fits, id_of
+from skulkd.cluster.tokens import TokenTable
 from skulkd.settings.overrides import host_aliases
 
 BEARER = "bearer "
@@ -25,6 +30,10 @@ class Policy:
     own_names: frozenset[str]
     token_on_loopback: bool = False
     cors_origins: frozenset[str] = frozenset()
+    secret_for_operators: bool = True
+    """False: the secret is for nodes among themselves and opens nothing here."""
+    tokens: Callable[[], TokenTable] = TokenTable
+    clock: Callable[[], float] = time.time
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,21 +41,45 @@ class Refusal:
     """Why a request is turned away."""
 
     status: int
+    code: str
     message: str
+    hints: tuple[str, ...] = ()
 
 
+_CREATE = ("create a token: skulkctl token create NAME --scope SCOPE",)
 NO_TOKEN = Refusal(
     401,
-    "this node wants the cluster secret: send it as 'Authorization: Bearer <secret>'",
+    "token_required",
+    "this node requires authentication: send 'Authorization: Bearer TOKEN' with a token or the "
+    "cluster secret",
+    _CREATE,
 )
-WRONG_TOKEN = Refusal(401, "the cluster secret in the Authorization header is not the right one")
+WRONG_TOKEN = Refusal(
+    401,
+    "token_unknown",
+    "the Authorization header has neither a token of this cluster nor the cluster secret",
+    _CREATE,
+)
+UNKNOWN_TOKEN = Refusal(401, "token_unknown", "this cluster has no such token", _CREATE)
+REVOKED_TOKEN = Refusal(401, "token_revoked", "the token was revoked", _CREATE)
+EXPIRED_TOKEN = Refusal(401, "token_expired", "the token has expired", _CREATE)
+SECRET_OFF = Refusal(
+    401,
+    "secret_not_accepted",
+    "this node does not accept the cluster secret here (api.secret_for_operators is false); "
+    "send a token",
+    _CREATE,
+)
 FOREIGN_HOST = Refusal(
     403,
+    "foreign_host",
     "the Host header names neither this machine nor an IP address; "
     "a web page may be trying to reach the daemon",
 )
 FOREIGN_ORIGIN = Refusal(
-    403, "a web page from another origin may not use this node (see api.cors_origins)"
+    403,
+    "foreign_origin",
+    "a web page from another origin may not use this node (see api.cors_origins)",
 )
 
 
@@ -56,25 +89,57 @@ def decide(
     host: str | None,
     origin: str | None,
     policy: Policy,
-) -> Refusal | None:
-    """None lets the request in. A right token is enough from anywhere."""
-    if authorization is not None and token_matches(authorization, policy.secret):
-        return None
+) -> Caller | Refusal:
+    """A right token is enough from anywhere; one that is not valid any more opens nothing."""
+    if authorization is not None and (found := _by_header(authorization, policy)) is not None:
+        return found
     if policy.token_on_loopback or peer is None or not is_loopback(peer):
-        return NO_TOKEN if authorization is None else WRONG_TOKEN
+        return _unknown(authorization, policy)
     if host and not is_own_host(host, policy.own_names):
         return FOREIGN_HOST
     if origin is not None and not is_friendly_origin(origin, host, policy.cors_origins):
         return FOREIGN_ORIGIN
-    return None
+    return LOCAL
 
 
-def token_matches(authorization: str, secret: str) -> bool:
-    """Constant-time comparison of a bearer token with the secret."""
+def _by_header(authorization: str, policy: Policy) -> Caller | Refusal | None:
+    """None when the header decides nothing: whoever is local needs none and may send anything."""
+    given = bearer_token(authorization)
+    if secret_matches(given, policy.secret):
+        return CLUSTER_SECRET if policy.secret_for_operators else None
+    return _by_token(given, policy) if given.startswith(PREFIX) else None
+
+
+def _unknown(authorization: str | None, policy: Policy) -> Refusal:
+    if authorization is None:
+        return NO_TOKEN
+    is_secret = secret_matches(bearer_token(authorization), policy.secret)
+    return SECRET_OFF if is_secret else WRONG_TOKEN
+
+
+def _by_token(text: str, policy: Policy) -> Caller | Refusal:
+    table, token_id = policy.tokens(), id_of(text)
+    token = table.tokens.get(token_id)
+    if token is None:
+        return REVOKED_TOKEN if table.is_revoked(token_id) else UNKNOWN_TOKEN
+    if not fits(text, token.digest):
+        return UNKNOWN_TOKEN
+    if token.expires is not None and policy.clock() >= token.expires.timestamp():
+        return EXPIRED_TOKEN
+    return Caller("token", token)
+
+
+def bearer_token(authorization: str) -> str:
+    """The token of an Authorization header; empty when it has none."""
     if authorization[: len(BEARER)].lower() != BEARER:
-        return False
-    given = authorization[len(BEARER) :].strip().encode("utf-8", "surrogateescape")
-    return bool(secret) and hmac.compare_digest(given, secret.encode())
+        return ""
+    return authorization[len(BEARER) :].strip()
+
+
+def secret_matches(given: str, secret: str) -> bool:
+    """Constant-time comparison of a bearer token with the secret."""
+    bare = given.encode("utf-8", "surrogateescape")
+    return bool(secret) and hmac.compare_digest(bare, secret.encode())
 
 
 @lru_cache(maxsize=256)

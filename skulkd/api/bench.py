@@ -30,6 +30,7 @@ SAMPLE_INTERVAL_S = 1.0
 
 @routes.post(
     "/bench/chat/completions",
+    scope="infer",
     summary="Answer a conversation and measure it; never streamed",
     body=BenchChatCompletionRequest,
     answer=BenchChatCompletionResponse,

@@ -43,6 +43,7 @@ _SECRET_CHARS = 8
 
 @routes.post(
     "/v1/diagnostics/node/capture",
+    scope="operate",
     summary="Evidence of this node, or of one of its runners",
     body=DiagnosticCaptureRequest,
     answer=DiagnosticCaptureResponse,
@@ -58,6 +59,7 @@ async def post_node_capture(
 
 @routes.post(
     "/v1/diagnostics/cluster/{node_id}/capture",
+    scope="operate",
     summary="Evidence of the named node, or of one of its runners",
     body=DiagnosticCaptureRequest,
     answer=DiagnosticCaptureResponse,

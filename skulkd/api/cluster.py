@@ -7,7 +7,6 @@ in the list with the reason. Clocks are compared by the round trip of that quest
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -15,6 +14,7 @@ from datetime import UTC, datetime
 from aiohttp import web
 from pydantic import ValidationError
 
+from skulkd.api.audit import note
 from skulkd.api.errors import ok
 from skulkd.api.node_warnings import node_warnings
 from skulkd.api.routes import RouteTable
@@ -41,11 +41,11 @@ METHOD = "node.hello"
 DEADLINE_S = 3.0
 NOT_HERE = "not in the cluster any more"
 _STARTED = time.monotonic()
-log = logging.getLogger(__name__)
 
 
 @routes.get(
     "/v1/cluster",
+    scope="read",
     summary="Members, master, session, versions, clocks and links",
     answer=ClusterView,
 )
@@ -56,14 +56,15 @@ async def get_cluster(request: web.Request) -> web.StreamResponse:
 
 @routes.post(
     "/v1/cluster/forget",
+    scope="operate",
     summary="Stop listing a node that was lost and will not come back",
     body=ForgetRequest,
     answer=ForgetAnswer,
     errors=(404, 409, 503, 507),
 )
 async def post_forget(request: web.Request, body: ForgetRequest) -> web.Response:
+    note(name=body.name)
     forgotten = await services(request).lost_nodes.forget(body.name)
-    log.info("lost node %s was forgotten, asked for by %s", forgotten.name, request.remote)
     return ok(forgotten.model_dump_json().encode())
 
 

@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from uuid import uuid4
 
-from skulkd.wire.ids import CommandId
+from skulkd.api.callers import CALLER
+from skulkd.wire.ids import CommandId, TokenId
 from skulkd.worker.task_stream import TaskStream
 
 
@@ -17,6 +18,8 @@ class Command:
     def __init__(self) -> None:
         self.command_id = CommandId(str(uuid4()))
         self.opened_at = time.monotonic()
+        token = CALLER.get().token
+        self.owner: TokenId | None = None if token is None else token.token_id
         self.cancelled = False
         self._stream: TaskStream | None = None
         self._on_close: list[Callable[[], object]] = []
@@ -65,10 +68,14 @@ class Commands:
             self._open.pop(command.command_id, None)
             await command.close()
 
-    async def cancel(self, command_id: str) -> bool:
-        """False when it is not known here, has ended, or was cancelled before."""
-        command = self._open.pop(command_id, None)
-        if command is None:
+    async def cancel(self, command_id: str, owner: TokenId | None = None) -> bool:
+        """False when it is not known here, has ended, or was cancelled before.
+
+        With an `owner`, also when it is not that token's.
+        """
+        command = self._open.get(command_id)
+        if command is None or (owner is not None and command.owner != owner):
             return False
+        del self._open[command_id]
         await command.cancel()
         return True

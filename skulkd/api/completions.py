@@ -34,6 +34,7 @@ DEFAULT_MAX_TOKENS = 16
 
 @routes.post(
     "/v1/completions",
+    scope="infer",
     summary="Continue a text; with `stream` as server-sent events",
     body=CompletionRequest,
     answer=CompletionResponse,

@@ -8,6 +8,7 @@ from typing import Any
 from aiohttp import web
 from pydantic_core import from_json
 
+from skulkd.api.audit import note
 from skulkd.api.bodies import read_body
 from skulkd.api.errors import ApiError
 from skulkd.api.placement_errors import storage_error
@@ -40,6 +41,7 @@ _RESTART_SECTIONS = frozenset({"model_store"})
 
 @routes.get(
     "/config",
+    scope="read",
     summary="The settings file and the values in force",
     answer=ConfigAnswer,
     errors=(409,),
@@ -56,6 +58,7 @@ async def get_config(request: web.Request) -> web.StreamResponse:
 
 @routes.put(
     "/config",
+    scope="operate",
     summary="Change the settings file: omitted sections stay, null removes one",
     raw_body=SkulkConfig | WrappedConfig,
     answer=ConfigPutAnswer,
@@ -64,6 +67,7 @@ async def get_config(request: web.Request) -> web.StreamResponse:
 async def put_config(request: web.Request) -> web.StreamResponse:
     running = services(request).settings
     sections = _sections(await read_body(request, running.max_body_bytes))
+    note(sections=",".join(sorted(sections)))
     async with running.writing:
         try:
             body = await asyncio.to_thread(_put, running, sections)

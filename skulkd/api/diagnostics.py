@@ -36,7 +36,12 @@ METHOD = "node.diagnose"
 DEADLINE_S = 5.0
 
 
-@routes.get("/v1/diagnostics/node", summary="Everything about this node", answer=NodeDiagnostics)
+@routes.get(
+    "/v1/diagnostics/node",
+    scope="read",
+    summary="Everything about this node",
+    answer=NodeDiagnostics,
+)
 async def get_node_diagnostics(request: web.Request) -> web.StreamResponse:
     bundle = await diagnose(services(request))
     return await send(request, bundle.model_dump_json().encode())
@@ -44,6 +49,7 @@ async def get_node_diagnostics(request: web.Request) -> web.StreamResponse:
 
 @routes.get(
     "/v1/diagnostics/cluster",
+    scope="read",
     summary="The bundle of every node that can be reached",
     answer=ClusterDiagnostics,
 )
@@ -75,6 +81,7 @@ async def get_cluster_diagnostics(request: web.Request) -> web.StreamResponse:
 
 @routes.get(
     "/v1/diagnostics/cluster/{node_id}",
+    scope="read",
     summary="The bundle of one node",
     answer=NodeDiagnostics,
     errors=(404, 502),

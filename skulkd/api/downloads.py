@@ -13,6 +13,7 @@ from uuid import uuid4
 from aiohttp import web
 from pydantic import TypeAdapter
 
+from skulkd.api.audit import note
 from skulkd.api.errors import ApiError, ok
 from skulkd.api.routes import RouteTable
 from skulkd.api.services import Services, services
@@ -78,12 +79,14 @@ async def _drop(store: StoreRoom, model_id: ModelId) -> None:
 
 @routes.post(
     "/download/start",
+    scope="operate",
     summary="Bring a model's files to a node; after a failure, try again",
     body=StartDownloadParams,
     answer=StartDownloadResponse,
     errors=(404, 503),
 )
 async def post_start(request: web.Request, body: StartDownloadParams) -> web.Response:
+    note(node=body.target_node_id, model=body.shard_metadata.model_card.model_id)
     shard = _SHARD.dump_json(body.shard_metadata)
     await _ask(services(request), body.target_node_id, "store.download", shard, ASK_S)
     return ok(StartDownloadResponse(command_id=_new_command()).model_dump_json().encode())
@@ -91,6 +94,7 @@ async def post_start(request: web.Request, body: StartDownloadParams) -> web.Res
 
 @routes.delete(
     "/download/{node_id}/{model_id:.+}",
+    scope="operate",
     summary="Stop a download, and delete the node's copy unless it is in use",
     answer=DeleteDownloadResponse,
     errors=(404, 409, 503),

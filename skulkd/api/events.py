@@ -29,6 +29,7 @@ EventObject = dict[str, dict[str, Any]]
 
 @routes.get(
     "/events",
+    scope="read",
     summary="Events of this session, oldest first; each an object with one key, its kind",
     answer=list[EventObject],
 )
@@ -43,6 +44,7 @@ async def get_events(request: web.Request) -> web.StreamResponse:
 
 @routes.get(
     "/v1/events",
+    scope="read",
     summary="Events as JSON lines with position and time; can be followed",
     query=EventQuery,
     answer=dict[str, Any],

@@ -23,15 +23,17 @@ OK = HealthAnswer().model_dump_json().encode()
 
 @routes.get(
     "/healthz",
+    scope="anyone",
     summary="The process is alive; needs no token from anywhere",
     answer=HealthAnswer,
-    open_to_all=True,
 )
 async def get_healthz(_request: web.Request) -> web.Response:
     return ok(OK)
 
 
-@routes.get("/readyz", summary="The node can serve", answer=HealthAnswer, errors=(503,))
+@routes.get(
+    "/readyz", scope="any", summary="The node can serve", answer=HealthAnswer, errors=(503,)
+)
 async def get_readyz(request: web.Request) -> web.Response:
     reasons = services(request).lifecycle.why_not_ready()
     if reasons:

@@ -14,7 +14,7 @@ routes = RouteTable("identity")
 
 
 @routes.get(
-    "/node_id", summary="The id of this node, new at every start", answer=str, open_to_all=True
+    "/node_id", scope="anyone", summary="The id of this node, new at every start", answer=str
 )
 async def get_node_id(request: web.Request) -> web.Response:
     # Peers probe with this all the time; an id needs no escaping.
@@ -22,7 +22,10 @@ async def get_node_id(request: web.Request) -> web.Response:
 
 
 @routes.get(
-    "/node/identity", summary="Id, host name and address of this node", answer=NodeIdentityAnswer
+    "/node/identity",
+    scope="any",
+    summary="Id, host name and address of this node",
+    answer=NodeIdentityAnswer,
 )
 async def get_node_identity(request: web.Request) -> web.Response:
     node = services(request)

@@ -9,6 +9,7 @@ from uuid import uuid4
 from aiohttp import web
 from pydantic import Field
 
+from skulkd.api.audit import note
 from skulkd.api.errors import ApiError, ok
 from skulkd.api.placement_errors import NOT_ABOUT_THE_PLAN, placement_error
 from skulkd.api.routes import RouteTable
@@ -45,6 +46,7 @@ class PlaceQuery(SnakeModel):
 
 @routes.post(
     "/place_instance",
+    scope="operate",
     summary="Let the planner place a model",
     query=PlaceQuery,
     body=PlaceInstanceParams,
@@ -55,15 +57,18 @@ async def post_place_instance(
     request: web.Request, query: PlaceQuery, body: PlaceInstanceParams
 ) -> web.Response:
     node = services(request)
+    note(model=body.model_id)
     card = await find_card(node, body.model_id)
     order = await place_order(node, body, card)
     order = order.model_copy(update={"ensure": query.ensure})
     instance = await _placed(node, order)
+    note(instance=instance.instance_id)
     return _accepted(instance, card)
 
 
 @routes.post(
     "/instance",
+    scope="operate",
     summary="Create an instance exactly as given",
     body=CreateInstanceParams,
     answer=CreateInstanceResponse,
@@ -72,6 +77,7 @@ async def post_place_instance(
 async def post_instance(request: web.Request, body: CreateInstanceParams) -> web.Response:
     node = services(request)
     model_id = body.instance.shard_assignments.model_id
+    note(model=model_id, instance=body.instance.instance_id)
     order = CreateOrder(
         instance=body.instance,
         excluded=body.excluded_nodes,
@@ -87,7 +93,13 @@ async def post_instance(request: web.Request, body: CreateInstanceParams) -> web
     return _accepted(instance, next(iter(shards.values())).model_card)
 
 
-@routes.get("/instance/{instance_id}", summary="One placed model", answer=Instance, errors=(404,))
+@routes.get(
+    "/instance/{instance_id}",
+    scope="read",
+    summary="One placed model",
+    answer=Instance,
+    errors=(404,),
+)
 async def get_instance(request: web.Request) -> web.Response:
     wanted = InstanceId(request.match_info["instance_id"])
     instance = services(request).replica.state.instances.get(wanted)
@@ -98,6 +110,7 @@ async def get_instance(request: web.Request) -> web.Response:
 
 @routes.delete(
     "/instance/{instance_id}",
+    scope="operate",
     summary="Take a placed model away; its requests are cancelled",
     answer=DeleteInstanceResponse,
     errors=(404, 503, 507),
@@ -116,6 +129,7 @@ async def delete_instance(request: web.Request) -> web.Response:
 
 @routes.get(
     "/v1/placements",
+    scope="read",
     summary="What was asked for each placed model, how it moved and why; and what has no place",
     answer=PlacementsAnswer,
 )

@@ -37,6 +37,7 @@ _ABOUT = {
 
 @routes.get(
     "/",
+    scope="any",
     summary="What answers here, with links; a page for browsers",
     answer=ServiceInfo,
     files=(HTML_TYPE,),

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from aiohttp import web
 from pydantic import ValidationError
 
+from skulkd.api.audit import note
 from skulkd.api.errors import ApiError
 from skulkd.api.peer_calls import answer_peers
 from skulkd.api.routes import RouteTable
@@ -38,6 +39,7 @@ DEADLINE_S = 5.0
 
 @routes.get(
     "/v1/load",
+    scope="read",
     summary="Work and free places of this node, of every node, and of all together",
     answer=ClusterLoad,
 )
@@ -72,6 +74,7 @@ def _row(asked: Asked) -> NodeLoadRow:
 
 @routes.put(
     "/v1/drain",
+    scope="operate",
     summary="Take nodes out of rotation, or back; what runs is finished",
     body=DrainRequest,
     answer=DrainAnswer,
@@ -80,6 +83,7 @@ def _row(asked: Asked) -> NodeLoadRow:
 async def put_drain(request: web.Request, body: DrainRequest) -> web.StreamResponse:
     node = services(request)
     wanted = _wanted(node, body.node_ids)
+    note(draining=body.draining, nodes=",".join(name for _, name in wanted))
     found = await asyncio.gather(
         *(_tell(node, node_id, name, body.draining) for node_id, name in wanted)
     )

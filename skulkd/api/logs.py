@@ -34,6 +34,7 @@ _READ_BYTES = 512 * 1024
 
 @routes.get(
     "/v1/diagnostics/node/logs",
+    scope="read",
     summary="Last log lines of this node, or of one of its runners",
     query=LogQuery,
     answer=LogLines,
@@ -46,6 +47,7 @@ async def get_node_logs(request: web.Request, query: LogQuery) -> web.StreamResp
 
 @routes.get(
     "/v1/diagnostics/cluster/{node_id}/logs",
+    scope="read",
     summary="Last log lines of the named node, or of one of its runners",
     query=LogQuery,
     answer=LogLines,

@@ -19,7 +19,8 @@ from aiohttp.typedefs import Handler
 from aiohttp.web_request import BaseRequest
 
 from skulkd.api import errors
-from skulkd.api.auth import cors_headers, decide
+from skulkd.api.auth import Refusal, cors_headers, decide
+from skulkd.api.callers import ANYONE, CALLER, Caller
 from skulkd.api.lifecycle import Lifecycle
 from skulkd.api.metrics import Metrics
 from skulkd.api.protocol import Entry, RequestHandler
@@ -37,11 +38,12 @@ def make_entry(
     lifecycle: Lifecycle,
     metrics: Metrics,
     literals: Mapping[tuple[str, str], Handler],
+    public_paths: frozenset[str],
 ) -> Entry:
     """What to put around the router. `literals` are found by method and path without it."""
     prefix = secrets.token_hex(4)
     numbers = itertools.count(1)
-    guard = _Guard(access, lifecycle)
+    guard = _Guard(access, lifecycle, public_paths)
     open_requests, unheard = lifecycle.open_requests, lifecycle.unheard
     has_cors = bool(access.policy.cors_origins)
     is_verbose = log.isEnabledFor(logging.DEBUG)
@@ -90,8 +92,9 @@ def make_entry(
 class _Guard:
     """What happens around every handler, by the access rules and the state of the daemon."""
 
-    def __init__(self, access: Access, lifecycle: Lifecycle) -> None:
+    def __init__(self, access: Access, lifecycle: Lifecycle, public_paths: frozenset[str]) -> None:
         self._access = access
+        self._public_paths = public_paths
         self._policy = access.policy
         self._lifecycle = lifecycle
 
@@ -104,13 +107,16 @@ class _Guard:
             return _preflight()
         if self._lifecycle.stopping and request.path not in self._access.open_paths:
             raise errors.ShuttingDown
-        refusal = decide(
+        caller = decide(
             request.remote, headers.get(hdrs.AUTHORIZATION), headers.get(hdrs.HOST), origin, policy
         )
-        if refusal is None or request.path in self._access.public_paths:
-            return None
-        challenge = {"WWW-Authenticate": "Bearer"} if refusal.status == 401 else {}
-        raise errors.ApiError(refusal.status, refusal.message, headers=challenge)
+        if isinstance(caller, Caller):
+            CALLER.set(caller)
+        elif request.path in self._public_paths:
+            CALLER.set(ANYONE)
+        else:
+            raise _refused(caller)
+        return None
 
     def after(self, request: web.Request, response: web.StreamResponse) -> None:
         """Tell browsers of configured origins that they may read the answer."""
@@ -124,6 +130,12 @@ class _Guard:
             raise asyncio.CancelledError
         _current_task().uncancel()
         return errors.refusal(errors.ShuttingDown())
+
+
+def _refused(refusal: Refusal) -> errors.ApiError:
+    challenge = {"WWW-Authenticate": "Bearer"} if refusal.status == 401 else {}
+    told = {"kind": refusal.code, "hints": list(refusal.hints)}
+    return errors.ApiError(refusal.status, refusal.message, headers=challenge, refusal=told)
 
 
 def _current_task() -> asyncio.Task[Any]:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from aiohttp import web
 from pydantic import Field
 
+from skulkd.api.audit import note
 from skulkd.api.errors import ApiError, OpenAiNotFound, ok
 from skulkd.api.routes import RouteTable
 from skulkd.api.services import Services, services
@@ -38,13 +39,19 @@ class ModelsQuery(SnakeModel):
     )
 
 
-@routes.get("/models", summary="The catalogue of models", query=ModelsQuery, answer=ModelList)
+@routes.get(
+    "/models", scope="any", summary="The catalogue of models", query=ModelsQuery, answer=ModelList
+)
 async def get_models(request: web.Request, query: ModelsQuery) -> web.StreamResponse:
     return await _list(request, query)
 
 
 @routes.get(
-    "/v1/models", summary="The same for OpenAI clients", query=ModelsQuery, answer=ModelList
+    "/v1/models",
+    scope="any",
+    summary="The same for OpenAI clients",
+    query=ModelsQuery,
+    answer=ModelList,
 )
 async def get_v1_models(request: web.Request, query: ModelsQuery) -> web.StreamResponse:
     return await _list(request, query)
@@ -52,6 +59,7 @@ async def get_v1_models(request: web.Request, query: ModelsQuery) -> web.StreamR
 
 @routes.get(
     "/v1/models/{model_id:.+}",
+    scope="any",
     summary="One model of the catalogue, for OpenAI clients",
     answer=ModelListModel,
     other_answers=((404, OpenAiErrorEnvelope),),
@@ -68,6 +76,7 @@ async def get_v1_model(request: web.Request) -> web.StreamResponse:
 
 @routes.post(
     "/models/add",
+    scope="operate",
     summary="Keep the card of a model as one of the operator's own",
     body=AddCustomModelParams,
     answer=ModelListModel,
@@ -75,6 +84,7 @@ async def get_v1_model(request: web.Request) -> web.StreamResponse:
 )
 async def post_add_model(request: web.Request, body: AddCustomModelParams) -> web.Response:
     inference = services(request).inference
+    note(model=body.model_id)
     try:
         known = (await inference.models.catalogue()).get(body.model_id)
         card = known or await services(request).store.lookup.find(body.model_id)
@@ -90,6 +100,7 @@ async def post_add_model(request: web.Request, body: AddCustomModelParams) -> we
 
 @routes.delete(
     "/models/custom/{model_id:.+}",
+    scope="operate",
     summary="Delete a card of the operator's own",
     answer=DeleteCustomModelResponse,
     errors=(404,),

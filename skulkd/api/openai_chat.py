@@ -24,6 +24,7 @@ GENERATION_ERRORS = (400, 404, 413, 429, 500, 503)
 
 @routes.post(
     "/v1/chat/completions",
+    scope="infer",
     summary="Answer a conversation; with `stream` as server-sent events",
     body=ChatCompletionRequest,
     answer=ChatCompletionResponse,

@@ -18,7 +18,7 @@ from skulkd.wire.errors import DetailError, ErrorEnvelope, HTTPValidationError
 
 REF = "#/components/schemas/{model}"
 _PATH_PARAMETER = re.compile(r"\{(\w+)(?::[^}]*)?\}")
-_EVERY_ROUTE = (401, 403, 503)
+_EVERY_ROUTE = (401, 403, 429, 503)
 
 Schema = dict[str, Any]
 _Key = tuple[Any, JsonSchemaMode]
@@ -56,10 +56,15 @@ def build_openapi(routes: Iterable[Route], version: str) -> Schema:
         "paths": paths,
         "components": {
             "schemas": schemas.components,
-            "securitySchemes": {"clusterSecret": {"type": "http", "scheme": "bearer"}},
+            "securitySchemes": {
+                "clusterSecret": {"type": "http", "scheme": "bearer"},
+                "token": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "An access token; each operation names the scope it needs.",
+                },
+            },
         },
-        # The empty alternative: requests from the machine itself need no secret.
-        "security": [{}, {"clusterSecret": []}],
     }
 
 
@@ -92,9 +97,16 @@ def _operation(route: Route, schemas: _Schemas) -> Schema:
     if body is not None:
         content = {JSON_TYPE: {"schema": schemas.of(body, "validation")}}
         operation["requestBody"] = {"required": True, "content": content}
-    if route.open_to_all:
-        operation["security"] = [{}]
+    operation["security"] = _security(route)
     return operation
+
+
+def _security(route: Route) -> list[Schema]:
+    """The empty alternative: requests from the machine itself need no token."""
+    if route.open_to_all:
+        return [{}]
+    scopes = [] if route.scope == "any" else [route.scope]
+    return [{}, {"clusterSecret": []}, {"token": scopes}]
 
 
 def _responses(route: Route, schemas: _Schemas) -> Schema:

@@ -58,6 +58,7 @@ class PlacementQuery(SnakeModel):
 
 @routes.get(
     "/instance/previews",
+    scope="read",
     summary="Every way to place a model, or why it does not work",
     query=PreviewQuery,
     answer=PlacementPreviewResponse,
@@ -93,6 +94,7 @@ async def get_previews(request: web.Request, query: PreviewQuery) -> web.Respons
 
 @routes.get(
     "/instance/placement",
+    scope="read",
     summary="The instance that would be placed",
     query=PlacementQuery,
     answer=Instance,

@@ -48,12 +48,20 @@ class Reference:
 REFERENCE: web.AppKey[Reference] = web.AppKey("reference", Reference)
 
 
-@routes.get("/api/openapi.json", summary="This API as OpenAPI 3.1", answer=dict[str, object])
+@routes.get(
+    "/api/openapi.json", scope="any", summary="This API as OpenAPI 3.1", answer=dict[str, object]
+)
 async def get_openapi(request: web.Request) -> web.StreamResponse:
     return await send(request, own_app(request)[REFERENCE].as_json())
 
 
-@routes.get("/api/docs", summary="This API as a page to read", answer=str, content_type="text/html")
+@routes.get(
+    "/api/docs",
+    scope="any",
+    summary="This API as a page to read",
+    answer=str,
+    content_type="text/html",
+)
 async def get_docs(request: web.Request) -> web.StreamResponse:
     # No script and nothing from elsewhere: the page needs neither.
     policy = {"Content-Security-Policy": PAGE_POLICY}
@@ -61,6 +69,12 @@ async def get_docs(request: web.Request) -> web.StreamResponse:
     return await send(request, page, "text/html; charset=utf-8", headers=policy)
 
 
-@routes.get("/metrics", summary="Figures for Prometheus", answer=str, content_type="text/plain")
+@routes.get(
+    "/metrics",
+    scope="read",
+    summary="Figures for Prometheus",
+    answer=str,
+    content_type="text/plain",
+)
 async def get_metrics(request: web.Request) -> web.StreamResponse:
     return await send(request, services(request).metrics.render(), metrics.CONTENT_TYPE)

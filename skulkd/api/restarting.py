@@ -40,6 +40,7 @@ class RestartInstanceResponse(SnakeModel):
 
 @routes.post(
     "/v1/instances/{instance_id}/restart",
+    scope="operate",
     summary="Start the runners of a placed model anew, where they are",
     answer=RestartInstanceResponse,
     errors=(404, 502),

@@ -12,6 +12,7 @@ from typing import Any
 from aiohttp import web
 from pydantic import BaseModel
 
+from skulkd.api.callers import Need
 from skulkd.api.errors import JSON_TYPE
 
 Handler = Callable[..., Awaitable[web.StreamResponse]]
@@ -31,6 +32,8 @@ class Route:
     tag: str
     summary: str
     answer: Any
+    scope: Need
+    """What a token must have to use it; the cluster secret and this machine need nothing."""
     query: type[BaseModel] | None = None
     body: Any = None
     raw_body: Any = None
@@ -39,7 +42,19 @@ class Route:
     content_type: str = JSON_TYPE
     files: tuple[str, ...] = ()
     """Media types of files that whoever asks with `Accept` gets instead."""
-    open_to_all: bool = False
+    counted: bool = True
+    """Whether it counts among the requests that a token may have open at once."""
+    cancels: bool = False
+    """A change, although less than `operate` is enough for it."""
+
+    @property
+    def open_to_all(self) -> bool:
+        return self.scope == "anyone"
+
+    @property
+    def audited(self) -> bool:
+        """Whether it changes something that an operator will want to trace back."""
+        return self.cancels or (self.method != "GET" and self.scope == "operate")
 
 
 @dataclass(slots=True)

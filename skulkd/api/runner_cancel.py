@@ -37,6 +37,7 @@ class Order(SnakeModel):
 
 @routes.post(
     "/v1/diagnostics/node/runners/{runner_id}/cancel",
+    scope="operate",
     summary="End a task of a runner on this node",
     body=RunnerTaskCancelRequest,
     answer=RunnerTaskCancelResponse,
@@ -51,6 +52,7 @@ async def post_node_runner_cancel(
 
 @routes.post(
     "/v1/diagnostics/cluster/{node_id}/runners/{runner_id}/cancel",
+    scope="operate",
     summary="End a task of a runner on the named node",
     body=RunnerTaskCancelRequest,
     answer=RunnerTaskCancelResponse,

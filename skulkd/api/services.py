@@ -21,6 +21,7 @@ from skulkd.api.protocol import own_app
 from skulkd.api.running_settings import RunningSettings
 from skulkd.api.swarm_room import SwarmRoom
 from skulkd.api.tls_watch import TlsWatch
+from skulkd.api.token_admin import Tokens
 from skulkd.api.tracing_switch import TracingSwitch
 from skulkd.cluster.reign import GetReign
 from skulkd.cluster.replica import Replica
@@ -47,11 +48,9 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Who may ask, and which paths ignore that or answer while stopping."""
+    """Who may ask, and which paths answer while stopping."""
 
     policy: Policy
-    # Nodes measure each other's addresses by /node_id and must not tell strangers the secret.
-    public_paths: frozenset[str] = frozenset({"/healthz", "/node_id"})
     open_paths: frozenset[str] = frozenset({"/healthz", "/readyz"})
 
 
@@ -77,6 +76,7 @@ class Services:
     reign: GetReign
     observe: Observing
     swarm: SwarmRoom
+    tokens: Tokens = field(default_factory=Tokens)
     lost_nodes: LostNodes = field(default_factory=LostNodes)
     tls: TlsWatch = field(default_factory=TlsWatch)
     api_addresses: Callable[[], Sequence[ApiAddress]] = tuple

@@ -12,6 +12,6 @@ from skulkd.wire.state import State
 routes = RouteTable("state")
 
 
-@routes.get("/state", summary="Replicated state, readings and health", answer=State)
+@routes.get("/state", scope="read", summary="Replicated state, readings and health", answer=State)
 async def get_state(request: web.Request) -> web.StreamResponse:
     return await send(request, services(request).state.as_bytes())

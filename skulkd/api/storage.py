@@ -8,6 +8,7 @@ from uuid import uuid4
 from aiohttp import web
 from pydantic import ValidationError
 
+from skulkd.api.audit import note
 from skulkd.api.errors import ApiError, ok
 from skulkd.api.routes import RouteTable
 from skulkd.api.services import Services, services
@@ -56,7 +57,10 @@ def serve_storage(peers: Peers, caretaker: Caretaker) -> None:
 
 
 @routes.get(
-    "/store/storage", summary="Staged models and disk of this node", answer=NodeStorageSummary
+    "/store/storage",
+    scope="read",
+    summary="Staged models and disk of this node",
+    answer=NodeStorageSummary,
 )
 async def get_storage(request: web.Request) -> web.Response:
     try:
@@ -66,7 +70,9 @@ async def get_storage(request: web.Request) -> web.Response:
     return ok(narrow(summary, NodeStorageSummary).model_dump_json().encode())
 
 
-@routes.get("/store/storage/cluster", summary="The same of every node", answer=ClusterStorage)
+@routes.get(
+    "/store/storage/cluster", scope="read", summary="The same of every node", answer=ClusterStorage
+)
 async def get_cluster_storage(request: web.Request) -> web.Response:
     answers = await _everywhere(services(request))
     return ok(ClusterStorage(nodes=answers).model_dump_json().encode())
@@ -74,6 +80,7 @@ async def get_cluster_storage(request: web.Request) -> web.Response:
 
 @routes.post(
     "/store/purge-staging",
+    scope="operate",
     summary="Delete staged copies that are not in use, on all nodes",
     body=PurgeStagingRequest,
     answer=PurgeStagingResponse,
@@ -86,6 +93,7 @@ async def post_purge_staging(request: web.Request, body: PurgeStagingRequest) ->
 
 @routes.post(
     "/v1/cluster/purge-staging",
+    scope="operate",
     summary="The same with a dry run, on all nodes or some, and with the result of each node",
     body=PurgeRequest,
     answer=PurgeResult,
@@ -96,6 +104,7 @@ async def post_cluster_purge_staging(request: web.Request, body: PurgeRequest) -
 
 
 async def _run_purge(node: Services, body: PurgeRequest) -> PurgeResult:
+    note(model=body.model_id or "all", nodes=",".join(body.nodes or ("all",)), dry_run=body.dry_run)
     _check_nodes(node, body.nodes)
     model_id = body.model_id or None
     if model_id is not None and not await _is_known(node, model_id):

@@ -27,7 +27,9 @@ UNREACHABLE = "Store unreachable"
 log = logging.getLogger(__name__)
 
 
-@routes.get("/store/health", summary="Room in the store", answer=StoreHealth, errors=(503,))
+@routes.get(
+    "/store/health", scope="read", summary="Room in the store", answer=StoreHealth, errors=(503,)
+)
 async def get_health(request: web.Request) -> web.Response:
     calls = _calls(request)
     try:
@@ -38,7 +40,13 @@ async def get_health(request: web.Request) -> web.Response:
     return ok(health.model_dump_json().encode())
 
 
-@routes.get("/store/registry", summary="Models in the store", answer=StoreRegistry, errors=(503,))
+@routes.get(
+    "/store/registry",
+    scope="read",
+    summary="Models in the store",
+    answer=StoreRegistry,
+    errors=(503,),
+)
 async def get_registry(request: web.Request) -> web.Response:
     calls = _calls(request)
     try:
@@ -50,7 +58,11 @@ async def get_registry(request: web.Request) -> web.Response:
 
 
 @routes.get(
-    "/store/downloads", summary="What the store is fetching", answer=StoreDownloads, errors=(503,)
+    "/store/downloads",
+    scope="read",
+    summary="What the store is fetching",
+    answer=StoreDownloads,
+    errors=(503,),
 )
 async def get_downloads(request: web.Request) -> web.Response:
     calls = _calls(request)
@@ -64,6 +76,7 @@ async def get_downloads(request: web.Request) -> web.Response:
 
 @routes.post(
     "/store/models/{model_id:.+}/download",
+    scope="operate",
     summary="Have the store fetch a model; a failed fetch starts again",
     answer=StoreDownloadAnswer,
     errors=(503,),
@@ -79,6 +92,7 @@ async def post_download(request: web.Request) -> web.Response:
 
 @routes.get(
     "/store/models/{model_id:.+}/download/status",
+    scope="read",
     summary="How far the store is with a model",
     answer=StoreDownloadAnswer,
     errors=(503,),
@@ -96,6 +110,7 @@ async def get_download_status(request: web.Request) -> web.Response:
 
 @routes.delete(
     "/store/models/{model_id:.+}",
+    scope="operate",
     summary="Delete a model from the store",
     answer=StoreDeleteAnswer,
     errors=(404, 409, 503),

@@ -41,7 +41,7 @@ SIGNING_SECRET = "MSWARM_SELF_HOSTED_INVOCATION_SIGNING_SECRET"  # noqa: S105 - 
 SIGNED = ("node_id", "job_id", "request_id")
 
 
-@routes.get("/v1/swarm", summary="How the gateway node stands", answer=SwarmStatus)
+@routes.get("/v1/swarm", scope="read", summary="How the gateway node stands", answer=SwarmStatus)
 async def get_swarm(request: web.Request) -> web.StreamResponse:
     status = SwarmStatus.model_validate(_service(request).status())
     return await send(request, status.model_dump_json().encode())
@@ -49,6 +49,7 @@ async def get_swarm(request: web.Request) -> web.StreamResponse:
 
 @routes.post(
     "/v1/swarm/setup",
+    scope="operate",
     summary="Make this node known to a gateway with an owner's key",
     body=SwarmSetup,
     answer=SwarmReport,
@@ -98,6 +99,7 @@ def _plan(wanted: Setup) -> dict[str, Any]:
 
 @routes.post(
     "/v1/swarm/enroll",
+    scope="operate",
     summary="Change a one-time token for a runtime token",
     body=SwarmEnroll,
     answer=SwarmReport,
@@ -114,21 +116,35 @@ async def post_enroll(request: web.Request, body: SwarmEnroll) -> web.StreamResp
         return await _send(request, report)
 
 
-@routes.post("/v1/swarm/run-once", summary="One heartbeat now", answer=SwarmReport, errors=ERRORS)
+@routes.post(
+    "/v1/swarm/run-once",
+    scope="operate",
+    summary="One heartbeat now",
+    answer=SwarmReport,
+    errors=ERRORS,
+)
 async def post_run_once(request: web.Request) -> web.StreamResponse:
     async with _refusals():
         return await _send(request, await _service(request).run_once())
 
 
 @routes.post(
-    "/v1/swarm/pause", summary="Ask the gateway for no more work", answer=SwarmStatus, errors=ERRORS
+    "/v1/swarm/pause",
+    scope="operate",
+    summary="Ask the gateway for no more work",
+    answer=SwarmStatus,
+    errors=ERRORS,
 )
 async def post_pause(request: web.Request) -> web.StreamResponse:
     return await _pause(request, paused=True)
 
 
 @routes.post(
-    "/v1/swarm/resume", summary="Ask the gateway for work again", answer=SwarmStatus, errors=ERRORS
+    "/v1/swarm/resume",
+    scope="operate",
+    summary="Ask the gateway for work again",
+    answer=SwarmStatus,
+    errors=ERRORS,
 )
 async def post_resume(request: web.Request) -> web.StreamResponse:
     return await _pause(request, paused=False)
@@ -136,6 +152,7 @@ async def post_resume(request: web.Request) -> web.StreamResponse:
 
 @routes.post(
     "/v1/swarm/leave",
+    scope="operate",
     summary="Tell the gateway and forget the enrolment",
     body=SwarmLeave,
     answer=SwarmReport,
@@ -148,6 +165,7 @@ async def post_leave(request: web.Request, body: SwarmLeave) -> web.StreamRespon
 
 @routes.post(
     "/v1/swarm/self-hosted/node/generic-jobs",
+    scope="operate",
     summary="Run one generic job, of a kind that the owner enabled",
     body=GenericEnvelope,
     answer=GenericResult,
@@ -165,6 +183,7 @@ async def post_generic_job(request: web.Request, body: GenericEnvelope) -> web.S
 
 @routes.post(
     "/v1/swarm/self-hosted/node/generic-jobs/{job_id}/cancel",
+    scope="operate",
     summary="Cancel a generic job that runs; its result says so",
     body=GenericCancel,
     answer=GenericCancelled,

@@ -56,6 +56,7 @@ class _Heard:
 
 @routes.get(
     "/v1/diagnostics/cluster/timeline",
+    scope="read",
     summary="Phases of all runners side by side",
     answer=ClusterTimeline,
 )
@@ -66,6 +67,7 @@ async def get_diagnostics_timeline(request: web.Request) -> web.StreamResponse:
 
 @routes.get(
     "/v1/cluster/timeline",
+    scope="read",
     summary="The same with live positions, pending tasks, deadlines and clock skews",
     answer=Timeline,
 )

@@ -13,6 +13,7 @@ from typing import Any
 from aiohttp import web
 from pydantic import TypeAdapter, ValidationError
 
+from skulkd.api.audit import note
 from skulkd.api.errors import JSON_TYPE, ApiError, ok
 from skulkd.api.peer_calls import answer_peers
 from skulkd.api.routes import RouteTable
@@ -49,14 +50,17 @@ _ITEMS = TypeAdapter(list[TraceItem])
 _EVENTS = TypeAdapter(list[TraceEventResponse])
 
 
-@routes.get("/v1/traces", summary="Traces on this node", answer=TraceListResponse)
+@routes.get("/v1/traces", scope="read", summary="Traces on this node", answer=TraceListResponse)
 async def get_traces(request: web.Request) -> web.StreamResponse:
     items = TraceItems(traces=await _own_items(services(request)))
     return await send(request, narrow(items, TraceListResponse).model_dump_json().encode())
 
 
 @routes.get(
-    "/v1/traces/cluster", summary="Traces on all nodes, one per task", answer=TraceListResponse
+    "/v1/traces/cluster",
+    scope="read",
+    summary="Traces on all nodes, one per task",
+    answer=TraceListResponse,
 )
 async def get_traces_of_cluster(request: web.Request) -> web.StreamResponse:
     items = await _cluster_items(services(request))
@@ -65,6 +69,7 @@ async def get_traces_of_cluster(request: web.Request) -> web.StreamResponse:
 
 @routes.get(
     "/v1/cluster/traces",
+    scope="read",
     summary="The same with ranks, command ids and the nodes that did not answer",
     answer=TraceItems,
 )
@@ -98,18 +103,21 @@ def _items_of(asked: Asked) -> tuple[list[TraceItem], str]:
 
 @routes.post(
     "/v1/traces/delete",
+    scope="operate",
     summary="Delete traces of this node",
     body=DeleteTracesRequest,
     answer=DeleteTracesResponse,
     errors=(400,),
 )
 async def post_delete_traces(request: web.Request, body: DeleteTracesRequest) -> web.Response:
+    note(traces=len(body.task_ids))
     answer = await _delete(services(request), body)
     return ok(answer.model_dump_json().encode())
 
 
 @routes.post(
     "/v1/cluster/traces/delete",
+    scope="operate",
     summary="Delete traces on all nodes",
     body=DeleteTracesRequest,
     answer=ClusterDeleteTracesResponse,
@@ -119,6 +127,7 @@ async def post_cluster_delete_traces(
     request: web.Request, body: DeleteTracesRequest
 ) -> web.Response:
     node = services(request)
+    note(traces=len(body.task_ids))
     deleted = set((await _delete(node, body)).deleted)
     silent = []
     order = body.model_dump_json().encode()
@@ -224,7 +233,7 @@ def _declare(base: str, where: str, find: Find) -> None:
         # The name of a handler is its operation's id, which must be one of a kind.
         for handler in (get_trace, get_trace_stats, get_trace_file):
             handler.__name__ = handler.__name__.replace("get_", "get_cluster_")
-    facts = {"errors": (400, 404)}
+    facts: dict[str, Any] = {"errors": (400, 404), "scope": "read"}
     path = f"{base}/{{task_id}}"
     routes.get(path, summary=f"One trace{where}", answer=TraceResponse, **facts)(get_trace)
     routes.get(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from aiohttp import web
 
+from skulkd.api.audit import note
 from skulkd.api.errors import ok
 from skulkd.api.placement_errors import placement_error
 from skulkd.api.routes import RouteTable
@@ -14,13 +15,16 @@ from skulkd.wire.tracing import TracingStateResponse, UpdateTracingStateRequest
 routes = RouteTable("tracing")
 
 
-@routes.get("/v1/tracing", summary="Whether requests are traced", answer=TracingStateResponse)
+@routes.get(
+    "/v1/tracing", scope="read", summary="Whether requests are traced", answer=TracingStateResponse
+)
 async def get_tracing(request: web.Request) -> web.Response:
     return _answer(services(request))
 
 
 @routes.put(
     "/v1/tracing",
+    scope="operate",
     summary="Trace new requests in the whole cluster, or stop doing so",
     body=UpdateTracingStateRequest,
     answer=TracingStateResponse,
@@ -28,6 +32,7 @@ async def get_tracing(request: web.Request) -> web.Response:
 )
 async def put_tracing(request: web.Request, body: UpdateTracingStateRequest) -> web.Response:
     node = services(request)
+    note(enabled=body.enabled)
     try:
         await node.tracing.change(enabled=body.enabled)
     except Refusal as refusal:

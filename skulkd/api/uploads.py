@@ -58,7 +58,9 @@ class UploadQuery(SnakeModel):
     model_id: ModelId
 
 
-@routes.get("/v1/model-uploads", summary="Where uploaded models go", answer=UploadPlace)
+@routes.get(
+    "/v1/model-uploads", scope="read", summary="Where uploaded models go", answer=UploadPlace
+)
 async def get_place(request: web.Request) -> web.Response:
     node = services(request)
     target, models = node.store.uploads.target, node.settings.sources.paths.models
@@ -75,6 +77,7 @@ async def get_place(request: web.Request) -> web.Response:
 
 @routes.post(
     "/v1/model-uploads",
+    scope="operate",
     summary="Begin to upload a model, or take up an interrupted upload",
     body=UploadRequest,
     answer=UploadState,
@@ -94,6 +97,7 @@ async def post_begin(request: web.Request, body: UploadRequest) -> web.Response:
 
 @routes.put(
     "/v1/model-uploads/file",
+    scope="operate",
     summary="Send a file, or the rest of one, as the body",
     query=FileQuery,
     answer=UploadedBytes,
@@ -111,6 +115,7 @@ async def put_file(request: web.Request, query: FileQuery) -> web.Response:
 
 @routes.post(
     "/v1/model-uploads/commit",
+    scope="operate",
     summary="Register a model all of whose files have arrived",
     query=CommitQuery,
     body=UploadModel,
@@ -129,6 +134,7 @@ async def post_commit(request: web.Request, query: CommitQuery, body: UploadMode
 
 @routes.delete(
     "/v1/model-uploads",
+    scope="operate",
     summary="Cancel an upload and delete what has arrived",
     query=UploadQuery,
     answer=UploadModel,

@@ -46,6 +46,7 @@ from skulkd.cluster.says import (
     Send,
 )
 from skulkd.cluster.timing import Doubt, Timing
+from skulkd.cluster.tokens import TokenTable
 from skulkd.wire.events import Event
 from skulkd.wire.ids import EventId, NodeId
 
@@ -79,6 +80,7 @@ class Core:
         self.pending: dict[EventId, Event] = {}
         """Events of this node that are not in the journal yet, oldest first."""
         self.record = record
+        self._tokens_on_disk = TokenTable(record.tokens, record.revoked_tokens) if record else None
         self.now = 0.0
         self.ruling: Ruling | None = None
         self._rules = rules
@@ -369,6 +371,13 @@ class Core:
         count = len(self.roster.members) + 1
         led_s = self.now - self.ruling.began
         return Beat(self.session, True, self.standing, age, self.ledger.ancestors, count, led_s)
+
+    @property
+    def tokens(self) -> TokenTable:
+        """The cluster's; those of this node's disk until it knows what the cluster has."""
+        if self.record is not None and self._tokens_on_disk is not None:
+            return self._tokens_on_disk
+        return self.ledger.tokens
 
     def missing_members(self) -> list[LostMember]:
         """Who left without notice and is not back."""

@@ -1,4 +1,4 @@
-"""What outlives the process: placements, deletions and settings, as a snapshot and a tail.
+"""What outlives the process: placements, deletions, tokens and settings, as a snapshot and a tail.
 
 A change is one checked line at the end of the tail, so that it costs what it says and not what
 the cluster holds. The tail belongs to one snapshot and begins anew when it is long. A crash at any
@@ -20,8 +20,10 @@ from pathlib import Path
 from skulkd.cluster.codec import Unreadable, dump, load_as
 from skulkd.cluster.ledger import DELETIONS
 from skulkd.cluster.messages import Deletion, LostMember, Placement, Record
+from skulkd.cluster.tokens import REVOKED
 from skulkd.settings.files import make_private_dir, write_atomic
-from skulkd.wire.ids import InstanceId
+from skulkd.wire.ids import InstanceId, TokenId
+from skulkd.wire.tokens import AccessToken
 
 VERSION = 1
 MAX_BYTES = 64 * 1024 * 1024
@@ -44,6 +46,8 @@ class Change:
     tracing: bool = False
     members: tuple[str, ...] = ()
     lost: tuple[LostMember, ...] = ()
+    tokens: tuple[AccessToken, ...] = ()
+    revoked_tokens: tuple[TokenId, ...] = ()
 
 
 class RecordFile:
@@ -167,6 +171,8 @@ def difference(before: Record, after: Record) -> Change:
     old = _by_id(before.placements)
     new = _by_id(after.placements)
     known = set(before.deletions)
+    tokens = {one.token_id for one in before.tokens}
+    revoked = set(before.revoked_tokens)
     return Change(
         after.clock,
         after.index,
@@ -176,6 +182,8 @@ def difference(before: Record, after: Record) -> Change:
         after.tracing,
         after.members,
         after.lost,
+        tuple(one for one in after.tokens if one.token_id not in tokens),
+        tuple(one for one in after.revoked_tokens if one not in revoked),
     )
 
 
@@ -184,6 +192,10 @@ def applied(record: Record, change: Change) -> Record:
     placements = _by_id(record.placements) | _by_id(change.placed)
     for instance_id in change.gone:
         placements.pop(instance_id, None)
+    revoked = (*record.revoked_tokens, *change.revoked_tokens)[-REVOKED:]
+    tokens = {one.token_id: one for one in (*record.tokens, *change.tokens)}
+    for token_id in change.revoked_tokens:
+        tokens.pop(token_id, None)
     return replace(
         record,
         clock=change.clock,
@@ -193,6 +205,8 @@ def applied(record: Record, change: Change) -> Record:
         tracing=change.tracing,
         members=change.members,
         lost=change.lost,
+        tokens=tuple(tokens.values()),
+        revoked_tokens=revoked,
     )
 
 

@@ -21,6 +21,7 @@ from skulkd.cluster.messages import (
     Snapshot,
 )
 from skulkd.cluster.reducer import apply
+from skulkd.cluster.tokens import TokenTable
 from skulkd.wire.events import InstanceCreated, InstanceDeleted, NodeTimedOut
 from skulkd.wire.ids import EventId, InstanceId, NodeId
 from skulkd.wire.instances import Instance
@@ -48,6 +49,7 @@ class Ledger:
         self.names: dict[NodeId, str] = {}
         """Of every node that is or was here, as far as a placement may need it."""
         self.membership = Membership()
+        self.tokens = TokenTable()
         self.answers: OrderedDict[str, tuple[int, str]] = OrderedDict()
         self.deletions: OrderedDict[EventId, InstanceId] = OrderedDict()
         """What somebody asked to delete, so that nobody who did not hear of it brings it back."""
@@ -74,6 +76,7 @@ class Ledger:
         self.state = apply(before, entry.event, entry.index)
         self._fold_waiting(before, entry)
         self.membership.apply(entry.event)
+        self.tokens.apply(entry.event)
         self._tail.append(entry)
         self._recent[entry.event.event_id] = None
         if len(self._recent) > RECENT:
@@ -130,6 +133,7 @@ class Ledger:
         self.answers = OrderedDict(snapshot.answers)
         self.deletions = OrderedDict((one.event_id, one.instance_id) for one in snapshot.deletions)
         self.membership.replace_lost(snapshot.lost)
+        self.tokens.replace(snapshot.tokens, snapshot.revoked_tokens)
 
     def snapshot(self, session: Session) -> Snapshot:
         return Snapshot(
@@ -141,14 +145,23 @@ class Ledger:
             self.ancestors,
             self._deleted(),
             self._lost(),
+            self.tokens.all(),
+            self.tokens.revoked(),
         )
 
     def cede(self, session: Session, living: Iterable[NodeId]) -> Cede:
         """What is handed over to another master."""
-        waiting = tuple(self.waiting.values())
-        names = dict(self.names)
-        living = tuple(living)
-        return Cede(session, self.state, waiting, names, living, self._deleted(), self._lost())
+        return Cede(
+            session,
+            self.state,
+            tuple(self.waiting.values()),
+            dict(self.names),
+            tuple(living),
+            self._deleted(),
+            self._lost(),
+            self.tokens.all(),
+            self.tokens.revoked(),
+        )
 
     def stands(self, instance_id: InstanceId) -> bool:
         """Whether it is placed, or waits for a place."""
@@ -170,6 +183,7 @@ class Ledger:
         other.state, other.names = self.state, self.names
         other.waiting = dict(self.waiting)
         other.membership = self.membership.copy()
+        other.tokens = self.tokens.copy()
         other.deletions = self.deletions.copy()
         return other
 
@@ -177,11 +191,17 @@ class Ledger:
         """What is worth keeping when everything is switched off."""
         placed = [self.placement(instance) for instance in self.state.instances.values()]
         clock, index = self.standing
-        everything = (*placed, *self.waiting.values())
-        tracing = self.state.tracing_enabled
-        members = self.membership.others()
         return Record(
-            self.lineage, clock, index, everything, tracing, self._deleted(), members, self._lost()
+            self.lineage,
+            clock,
+            index,
+            (*placed, *self.waiting.values()),
+            self.state.tracing_enabled,
+            self._deleted(),
+            self.membership.others(),
+            self._lost(),
+            self.tokens.all(),
+            self.tokens.revoked(),
         )
 
     def placement(self, instance: Instance) -> Placement:

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from skulkd.wire.events import Event
-from skulkd.wire.ids import EventId, InstanceId, NodeId
+from skulkd.wire.ids import EventId, InstanceId, NodeId, TokenId
 from skulkd.wire.instances import Instance
 from skulkd.wire.state import State
+from skulkd.wire.tokens import AccessToken
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -80,6 +81,8 @@ class Record:
     members: tuple[str, ...] = ()
     """Names of the other nodes that were here, unless this node stopped in order."""
     lost: tuple[LostMember, ...] = ()
+    tokens: tuple[AccessToken, ...] = ()
+    revoked_tokens: tuple[TokenId, ...] = ()
 
     @property
     def standing(self) -> tuple[int, int]:
@@ -140,6 +143,8 @@ class Snapshot:
     ancestors: tuple[Ancestor, ...] = ()
     deletions: tuple[Deletion, ...] = ()
     lost: tuple[LostMember, ...] = ()
+    tokens: tuple[AccessToken, ...] = ()
+    revoked_tokens: tuple[TokenId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +202,8 @@ class Cede:
     """Who is on its side; they may reach the other master a moment later than this."""
     deletions: tuple[Deletion, ...] = ()
     lost: tuple[LostMember, ...] = ()
+    tokens: tuple[AccessToken, ...] = ()
+    revoked_tokens: tuple[TokenId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

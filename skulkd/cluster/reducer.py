@@ -34,6 +34,8 @@ from skulkd.wire.events import (
     TaskFailed,
     TaskStatusUpdated,
     TestEvent,
+    TokenCreated,
+    TokenRevoked,
     TopologyEdgeCreated,
     TopologyEdgeDeleted,
     TracesCollected,
@@ -111,6 +113,8 @@ def _changes(state: State, event: Event) -> Changes:  # noqa: PLR0911, PLR0912 -
             | TracesMerged()
             | CustomModelCardAdded()
             | CustomModelCardDeleted()
+            | TokenCreated()
+            | TokenRevoked()
         ):
             return {}
         case _ as unreachable:

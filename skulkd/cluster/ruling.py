@@ -120,6 +120,7 @@ class Ruling:
         if record is not None:
             self._bury(record.deletions, record.placements)
             self._members.restore(record)
+            self._unite_tokens(record)
         self.append(self._restoring.settings(ledger))
         for node in self._core.roster.members:
             self.name(node)
@@ -181,6 +182,7 @@ class Ruling:
             self._sweep_at = self._core.now + self._rules.settle_s
         if join.record is not None:
             self._bury(join.record.deletions, join.record.placements)
+            self._unite_tokens(join.record)
             if self._restoring.take(ledger, join.record, self._core.now):
                 self.append(self._restoring.settings(ledger))
                 # A record of this very session holds nothing that this master does not know.
@@ -374,6 +376,7 @@ class Ruling:
             core.ledger.names.setdefault(node, name)
         living = {*core.roster.living(), *cede.living}
         self._members.merge(cede)
+        self._unite_tokens(cede)
         self._sweep_at = core.now + self._rules.join_s
         standing = [Placement(one, {}) for one in cede.state.instances.values()]
         self._bury(cede.deletions, (*standing, *cede.waiting))
@@ -386,6 +389,10 @@ class Ruling:
             deleted = core.ledger.deleted_since(instance_id, cede.deletions)
             if not (deleted or core.ledger.stands(instance_id)):
                 core.ledger.waiting[instance_id] = placement
+
+    def _unite_tokens(self, other: Record | Cede) -> None:
+        """Tokens and revocations of another history or a disk."""
+        self.append(self._core.ledger.tokens.unheard(other.tokens, other.revoked_tokens))
 
     def _bury(self, deletions: Iterable[Deletion], standing: Iterable[Placement]) -> None:
         """What was deleted in another history stays deleted, unless it was placed there anew."""

@@ -139,4 +139,5 @@ def _version(ledger: Ledger) -> object:
     waiting = tuple(ledger.waiting)
     return (
         state.instances, state.tracing_enabled, ledger.session, waiting, newest, members, lost,
+        ledger.tokens.version,
     )  # fmt: skip

@@ -53,6 +53,7 @@ _PRIVATE_KEY_BLOCK = re.compile(
 )
 _KNOWN_TOKEN = re.compile(
     r"(?<![\w-])(?:hf_[A-Za-z0-9]{20,}"
+    r"|skt_[\w-]{20,}"
     r"|sk-(?=[\w-]{0,64}\d)[\w-]{16,}"
     r"|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}"
     r"|xox[abceoprs]-[\w-]{8,}"

@@ -227,7 +227,11 @@ class ApiSection(ConfigSection):
         default="127.0.0.1:52415", description="HOST:PORT of the HTTP API; port 0 = any"
     )
     token_on_loopback: bool = Field(
-        default=False, description="Ask for the secret from this machine too"
+        default=False, description="Ask for a token from this machine too"
+    )
+    secret_for_operators: bool = Field(
+        default=True,
+        description="Accept the cluster secret as a token; false = access tokens only",
     )
     cors_origins: list[WebOrigin] = Field(
         default=[], description="Web origins that may call the API"

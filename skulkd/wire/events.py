@@ -16,12 +16,14 @@ from skulkd.wire.ids import (
     NodeId,
     RunnerId,
     TaskId,
+    TokenId,
     new_event_id,
 )
 from skulkd.wire.instances import Instance
 from skulkd.wire.placement_record import MoveCause
 from skulkd.wire.runners import RunnerStatus
 from skulkd.wire.tasks import Task, TaskStatus
+from skulkd.wire.tokens import AccessToken
 from skulkd.wire.topology import Connection
 from skulkd.wire.tracing import TraceEventResponse
 
@@ -173,7 +175,27 @@ class CustomModelCardDeleted(BaseEvent):
     model_id: ModelId
 
 
-OWN_EVENTS = (InstanceMoved, InstanceMoveRefused, NodeLost, NodeLossCleared)
+class TokenCreated(BaseEvent):
+    """An access token is in force. What it says of the token is not enough to use it."""
+
+    token: AccessToken
+
+
+class TokenRevoked(BaseEvent):
+    """For good: no later event brings the token back."""
+
+    token_id: TokenId
+    name: str
+
+
+OWN_EVENTS = (
+    InstanceMoved,
+    InstanceMoveRefused,
+    NodeLost,
+    NodeLossCleared,
+    TokenCreated,
+    TokenRevoked,
+)
 """Kinds that the reference does not know; its `/events` leaves them out."""
 
 Event = Annotated[
@@ -201,7 +223,9 @@ Event = Annotated[
     | TracesMerged
     | TracingStateChanged
     | CustomModelCardAdded
-    | CustomModelCardDeleted,
+    | CustomModelCardDeleted
+    | TokenCreated
+    | TokenRevoked,
     VariantUnion(),
 ]
 

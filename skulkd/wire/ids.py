@@ -10,6 +10,7 @@ TaskId = NewType("TaskId", str)
 CommandId = NewType("CommandId", str)
 EventId = NewType("EventId", str)
 ModelId = NewType("ModelId", str)
+TokenId = NewType("TokenId", str)
 
 
 def new_event_id() -> EventId:

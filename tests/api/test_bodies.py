@@ -37,23 +37,23 @@ class Page(SnakeModel):
 def _routes() -> RouteTable:
     routes = RouteTable("test")
 
-    @routes.post("/order", summary="s", body=Order, answer=Order)
+    @routes.post("/order", scope="read", summary="s", body=Order, answer=Order)
     async def order(_request: web.Request, body: Order) -> web.Response:
         return ok(body.model_dump_json().encode())
 
-    @routes.get("/page", summary="s", query=Page, answer=Page)
+    @routes.get("/page", scope="read", summary="s", query=Page, answer=Page)
     async def page(_request: web.Request, query: Page) -> web.Response:
         return ok(query.model_dump_json().encode())
 
-    @routes.get("/bug", summary="s", answer=str)
+    @routes.get("/bug", scope="read", summary="s", answer=str)
     async def bug(_request: web.Request) -> web.Response:
         raise ZeroDivisionError("secret detail of the bug")
 
-    @routes.get("/refused", summary="s", answer=str)
+    @routes.get("/refused", scope="read", summary="s", answer=str)
     async def refused(_request: web.Request) -> web.Response:
         raise ApiError(409, "not now")
 
-    @routes.post("/slow", summary="s", answer=str)
+    @routes.post("/slow", scope="read", summary="s", answer=str)
     async def slow(request: web.Request) -> web.Response:
         limit = services(request).settings.max_body_bytes
         return ok(json.dumps(len(await read_body(request, limit, deadline_s=0.2))).encode())

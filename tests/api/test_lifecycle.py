@@ -95,7 +95,7 @@ async def test_a_client_that_does_not_read_its_stream_is_dropped(tmp_path: Path)
     routes = RouteTable("test")
     dropped = asyncio.get_running_loop().create_future()
 
-    @routes.get("/flood", summary="s", answer=str)
+    @routes.get("/flood", scope="read", summary="s", answer=str)
     async def flood(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
         await response.prepare(request)
@@ -129,7 +129,7 @@ async def test_an_answer_that_fails_half_way_is_broken_off_and_logged(
 ) -> None:
     routes = RouteTable("test")
 
-    @routes.get("/half", summary="s", answer=str)
+    @routes.get("/half", scope="read", summary="s", answer=str)
     async def half(request: web.Request) -> web.StreamResponse:
         response = await open_stream(request, {"Content-Type": "application/json"})
         await response.write(b'["one",')
@@ -154,7 +154,7 @@ async def test_a_large_answer_arrives_whole(tmp_path: Path) -> None:
     routes = RouteTable("test")
     text = "äx" * 3_000_000
 
-    @routes.get("/large", summary="s", answer=str)
+    @routes.get("/large", scope="read", summary="s", answer=str)
     async def large(request: web.Request) -> web.StreamResponse:
         return await send(request, json.dumps(text, ensure_ascii=False).encode())
 

@@ -39,6 +39,7 @@ from skulkctl.views.status import PROBLEMS, status_screen
 from skulkctl.views.storage import COPIES, STORAGE
 from skulkctl.views.store import STORE
 from skulkctl.views.swarm import swarm_screen
+from skulkctl.views.tokens import TOKENS
 from skulkctl.views.traces import STATS, TRACES
 from tests.cli.stock import recorded
 
@@ -200,6 +201,19 @@ LISTS: dict[str, tuple[Resource, list[Item]]] = {
             tags=[["thinking", "vision", "tensor"]] * 3,
             files=[{"downloaded": True, "nodes": list(NAMES)}] * 3,
             placed=["starting"] * 3,
+        ),
+    ),
+    "token list": (
+        TOKENS,
+        rows(
+            tokenId=["589833f09e68", "f4ece90d88be", "b8829487452b"],
+            name=["webshop-production", "ci", "grafana"],
+            scopes=[["read", "infer"], ["operate"], ["read"]],
+            rate=["600/min", None, None],
+            concurrency=[8, None, None],
+            createdText=["3d4h ago", "9m2s ago", "41s ago"],
+            expiresText=["in 89d23h", "never", "expired"],
+            lastUsedText=["0.4s ago", "-", "-"],
         ),
     ),
     "store": (

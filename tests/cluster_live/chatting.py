@@ -45,6 +45,8 @@ class Answer:
     body: dict[str, Any]
     port: int = 0
     """Of the start that is asked; a restart of the node may change it."""
+    authorization: dict[str, str] = field(default_factory=dict)
+    """The header, where a token is to be shown."""
     lines: list[tuple[float, str]] = field(default_factory=list)
     status: int | None = None
     headers: dict[str, str] = field(default_factory=dict)
@@ -141,7 +143,7 @@ class Answer:
                 "POST",
                 "/v1/chat/completions",
                 json.dumps({"stream": True, **self.body}),
-                {"Content-Type": "application/json"},
+                {"Content-Type": "application/json", **self.authorization},
             )
             # An answer that ends with the connection takes the socket away from it.
             self._socket = connection.sock

@@ -88,3 +88,42 @@ def test_another_machine_needs_the_secret_and_gets_in_with_it(
     wrong = _skulkctl(other_machine, guest, "nodes")
     assert wrong.returncode == 4, wrong.stderr
     assert (node.home / "cluster.secret").read_text().strip() not in node.said()
+
+
+def test_another_machine_gets_in_with_a_token_where_the_secret_is_for_nodes_only(
+    daemon: StartDaemon, other_machine: str, tmp_path: Path
+) -> None:
+    node = daemon(listen="0.0.0.0:0", config="api: {secret_for_operators: false}\n")
+    guest = tmp_path / "guest"
+    guest.mkdir()
+    endpoint = f"{HERE}:{node.port}"
+    made = subprocess.run(
+        [sys.executable, "-m", "skulkctl", "token", "create", "guest", "--scope", "read", "-q",
+         "--endpoint", node.url.replace("0.0.0.0", "127.0.0.1")],
+        env=daemon_environ(node.home), cwd=ROOT,
+        capture_output=True, text=True, check=True, timeout=600,
+    )  # fmt: skip
+    token = guest / "guest.token"
+    token.write_text((node.home / "cluster.secret").read_text())
+    token.chmod(0o600)
+    _skulkctl(
+        other_machine,
+        guest,
+        "context",
+        "add",
+        "lab",
+        endpoint,
+        "--token-file",
+        str(token),
+        "--use",
+    )
+    refused = _skulkctl(other_machine, guest, "nodes")
+    assert refused.returncode == 4, refused.stderr
+    assert "does not accept the cluster secret" in refused.stderr
+    token.write_text(made.stdout)
+    listed = _skulkctl(other_machine, guest, "nodes", "-q")
+    assert listed.returncode == 0, listed.stderr
+    forbidden = _skulkctl(other_machine, guest, "trace", "on")
+    assert forbidden.returncode == 4, forbidden.stderr
+    assert "lacks the scope operate" in forbidden.stderr
+    assert f"by token guest from {THERE} -> 403" in node.said()

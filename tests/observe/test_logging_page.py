@@ -67,7 +67,7 @@ def test_the_table_of_fields_is_complete_and_in_order() -> None:
     named = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
     fields = list(a_line())
     assert named[: len(fields)] == fields
-    assert set(named[len(fields) :]) == {"exception", "request_id"}
+    assert set(named[len(fields) :]) == {"exception", "request_id", "audit"}
 
 
 def test_the_settings_are_accepted() -> None:

@@ -233,6 +233,7 @@ def test_defaults_are_those_of_the_contract() -> None:
         "node.name": None,
         "api.listen": "127.0.0.1:52415",
         "api.token_on_loopback": False,
+        "api.secret_for_operators": True,
         "api.cors_origins": [],
         "api.max_body_mib": 8,
         "api.tls.enabled": True,

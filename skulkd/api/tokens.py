@@ -1,0 +1,53 @@
+"""`/v1/cluster/tokens`: create, list and revoke access tokens."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from skulkd.api.audit import note
+from skulkd.api.errors import ok
+from skulkd.api.routes import RouteTable
+from skulkd.api.services import services
+from skulkd.wire.tokens import CreatedToken, CreateTokenRequest, RevokedToken, TokenList
+
+routes = RouteTable("tokens")
+
+
+@routes.get(
+    "/v1/cluster/tokens",
+    summary="The access tokens of the cluster, without the tokens themselves",
+    scope="operate",
+    answer=TokenList,
+)
+async def get_tokens(request: web.Request) -> web.Response:
+    return ok((await services(request).tokens.list()).model_dump_json().encode())
+
+
+@routes.post(
+    "/v1/cluster/tokens",
+    summary="Create an access token; the answer shows it, once",
+    scope="operate",
+    body=CreateTokenRequest,
+    answer=CreatedToken,
+    errors=(409, 503, 507),
+)
+async def post_token(request: web.Request, body: CreateTokenRequest) -> web.Response:
+    note(name=body.name, scopes=",".join(body.scopes))
+    created = await services(request).tokens.create(body)
+    note(id=created.token_id)
+    answer = ok(created.model_dump_json().encode())
+    answer.headers["Cache-Control"] = "no-store"
+    return answer
+
+
+@routes.delete(
+    "/v1/cluster/tokens/{token}",
+    summary="Revoke an access token by name or id, on every node; its open requests end",
+    scope="operate",
+    answer=RevokedToken,
+    errors=(404, 409, 503, 507),
+)
+async def delete_token(request: web.Request) -> web.Response:
+    revoked = await services(request).tokens.revoke(request.match_info["token"])
+    note(name=revoked.name, id=revoked.token_id)
+    return ok(revoked.model_dump_json().encode())
