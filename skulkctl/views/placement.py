@@ -36,6 +36,8 @@ ARITHMETIC = (
     Column("need", "needBytes", "All of it together.", text=size, right=True),
     Column("usable", "usableBytes", "What the node may give.", text=size, right=True),
 )
+_POOL = Column("of", "pool", "Memory that models go to: RAM or GPU.")
+_POOLS = {"ram": "RAM", "vram": "GPU"}
 
 
 def placement_body(
@@ -115,7 +117,16 @@ def _arithmetic(need: Document) -> dict[str, object]:
         "needBytes": "total_bytes",
         "usableBytes": "usable_bytes",
     }
-    return {ours: integer(need, theirs) for ours, theirs in keys.items()}
+    parts: dict[str, object] = {ours: integer(need, theirs) for ours, theirs in keys.items()}
+    return {**parts, "pool": _POOLS.get(text(need, "pool") or "ram")}
+
+
+def need_columns(ranks: Sequence[Document]) -> tuple[Column, ...]:
+    """Columns for the ranks of plans: what is known, and the memory where it is not RAM."""
+    if not any("needBytes" in rank for rank in ranks):
+        return PLAN
+    on_gpu = any(rank.get("pool") == _POOLS["vram"] for rank in ranks)
+    return (*PLAN, *ARITHMETIC, *([_POOL] if on_gpu else []))
 
 
 def plan_id(planned: Document) -> str:
@@ -146,10 +157,9 @@ def plan_screen(planned: Document, room: int | None = None) -> str:
     head = f"would place {planned['modelId']} on {', '.join(_names(planned))}"
     sharding, kind = plain(planned["sharding"]), plain(planned["kind"])
     context = plain(planned["contextTokenLimit"])
-    columns = (*PLAN, *ARITHMETIC) if any("needBytes" in rank for rank in ranks) else PLAN
     shape = f"{sharding}, {kind}, context {context}, {planned['planId']}"
     lines = "\n".join(hanging("", f"{head}  ({shape})", room))
-    return f"{lines}\n\n{render(columns, ranks, room=room)}"
+    return f"{lines}\n\n{render(need_columns(ranks), ranks, room=room)}"
 
 
 def placed_line(item: Document, action: str) -> str:

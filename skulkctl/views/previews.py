@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from skulkctl.layout import hanging, unique_prefixes
 from skulkctl.tables import EMPTY, Column, Resource, plain, render
-from skulkctl.views.placement import ARITHMETIC, PLAN, planned_instance, refusal_lines
+from skulkctl.views.placement import need_columns, planned_instance, refusal_lines
 from skulkctl.views.read import Document, sequence, tagged, text
 
 
@@ -29,7 +29,7 @@ PREVIEWS = Resource(
         Column("reason", "reason", "Why it cannot be placed so.", wide=True),
     ),
 )
-_NEEDS = (Column("plan", "planId", "Plan.", short=unique_prefixes(9)), *PLAN, *ARITHMETIC)
+_PLAN = Column("plan", "planId", "Plan.", short=unique_prefixes(9))
 
 
 def preview_items(state: object, answer: object) -> list[dict[str, object]]:
@@ -86,8 +86,7 @@ def preview_screen(items: Sequence[Document], table: str, room: int | None = Non
         if isinstance(rank, Mapping)
     ]
     if ranks:
-        told = any("needBytes" in rank for rank in ranks)
-        parts.append(render(_NEEDS if told else _NEEDS[: 1 + len(PLAN)], ranks, room=room))
+        parts.append(render((_PLAN, *need_columns(ranks)), ranks, room=room))
     return "\n".join(parts + [_reasons(item, room) for item in items if item["fits"] is False])
 
 

@@ -50,6 +50,7 @@ async def body_pieces(
     request: web.Request, *, silence_s: float = BODY_SILENCE_S
 ) -> AsyncIterator[bytes]:
     """A body of any size while it arrives; each piece must come within `silence_s`."""
+    _refuse_encoding(request.headers.get("Content-Encoding", ""))
     await _invite(request)
     try:
         while True:

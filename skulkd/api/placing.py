@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import sys
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any
@@ -21,6 +20,7 @@ from skulkd.api.journal import Journal
 from skulkd.cluster.commands import NO_MASTER
 from skulkd.cluster.replica import Replica
 from skulkd.cluster.state_view import StateView
+from skulkd.machine.mlx_build import mlx_build
 from skulkd.peers import PeerRefused, Peers, ask_others
 from skulkd.placement.candidates import Circumstances, Cluster, cluster_of
 from skulkd.placement.nearest import Alternative, alternatives
@@ -37,7 +37,7 @@ from skulkd.placement.orders import (
     decide_repair,
     with_news,
 )
-from skulkd.placement.promises import TeardownCredits
+from skulkd.placement.promises import TeardownCredits, free_ram, free_vram
 from skulkd.placement.refusals import Refusal
 from skulkd.wire.cards import ModelCard
 from skulkd.wire.ids import NodeId
@@ -91,8 +91,10 @@ class Placements:
         self._draining = draining
         self._lock = asyncio.Lock()
         self._send: Send = self._decide_here
-        self._credits = TeardownCredits(time.monotonic, lambda: state.current().node_memory)
+        self._credits = TeardownCredits(time.monotonic, lambda: free_ram(state.current()))
+        self._vram_credits = TeardownCredits(time.monotonic, lambda: free_vram(state.current()))
         journal.on_change(lambda: self._credits.watch(replica.state))
+        journal.on_change(lambda: self._vram_credits.watch(replica.state))
         peers.serve(NEWS, self._answer_news)
 
     def through(self, send: Send) -> None:
@@ -105,8 +107,12 @@ class Placements:
 
     def around(self, state: State | None = None) -> Circumstances:
         """What the state does not say, at this moment."""
-        credits = self._credits.available(state or self._replica.state)
-        return Circumstances(draining=frozenset(self._draining()), credits=credits)
+        now = state or self._replica.state
+        return Circumstances(
+            draining=frozenset(self._draining()),
+            credits=self._credits.available(now),
+            vram_credits=self._vram_credits.available(now),
+        )
 
     async def news(self, model_id: str) -> dict[NodeId, NodeNews]:
         """What every node says of itself and this model. Who is silent is not in it."""
@@ -208,4 +214,4 @@ def refusal_data(refusal: Refusal) -> bytes:
 
 def own_backends() -> list[str]:
     """What runners here compute with."""
-    return ["mlx", "mlx-metal" if sys.platform == "darwin" else "mlx-cpu"]
+    return ["mlx", f"mlx-{mlx_build()}"]

@@ -14,7 +14,7 @@ from skulkd.api.placement_errors import refusal_object, refusal_text
 from skulkd.api.routes import RouteTable
 from skulkd.api.services import Services, services
 from skulkd.placement.built import instance_of
-from skulkd.placement.candidates import Cluster
+from skulkd.placement.candidates import VRAM_POOL, Cluster
 from skulkd.placement.nearest import Alternative, alternatives
 from skulkd.placement.orders import PlaceOrder, names_for, planned_instance
 from skulkd.placement.planner import Plan
@@ -178,6 +178,7 @@ def _planned(preview: Preview, found: Plan, cluster: Cluster, state: State) -> P
                 kv_bytes=rank.need.kv_bytes,
                 floor_bytes=rank.need.floor_bytes,
                 usable_bytes=rank.budget.usable_bytes,
+                pool="vram" if rank.budget.pool == VRAM_POOL else "ram",
             )
             for rank in found.ranks
         },

@@ -1,65 +1,116 @@
-"""NVIDIA GPUs through `nvidia-smi`. Knows its CSV format and nothing of other vendors."""
+"""NVIDIA GPUs: what each measures, and which of them a node computes on.
 
-import shutil
+Knows nothing of other vendors; how the driver is asked is in `nvml.py`.
+"""
 
-from skulkd.machine.tools import ToolError, ToolFailed, run_tool
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from skulkd.machine.nvml import Nvml, NvmlError
 from skulkd.wire.machine import AcceleratorMetrics
 
-TIMEOUT_S = 2.0
-FIELDS = (
-    "name", "utilization.gpu", "memory.total", "memory.used", "power.draw", "temperature.gpu",
-    "clocks.sm",
-)  # fmt: skip
-NO_DEVICES_EXIT_CODE = 6
+VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
-def read_nvidia(timeout_s: float = TIMEOUT_S) -> list[AcceleratorMetrics]:
-    """Every NVIDIA GPU; empty without the tool or without a device, ToolError if it fails."""
-    tool = shutil.which("nvidia-smi")
-    if tool is None:
-        return []
-    query = [tool, f"--query-gpu={','.join(FIELDS)}", "--format=csv,noheader,nounits"]
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A GPU, or a MIG slice of one; memory is null where the GPU shares the host's."""
+
+    index: int
+    """As `nvidia-smi` counts. All slices of a GPU have the index of that GPU."""
+    uuid: str
+    metrics: AcceleratorMetrics
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """Every GPU that can be used, and why others cannot."""
+
+    gpus: tuple[Gpu, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+def read_nvidia() -> Survey:
+    """Look at every GPU; empty without a driver or a GPU.
+
+    Raises NvmlError when the driver is broken, or no GPU that is there can be read.
+    """
+    nvml = Nvml.open()
+    if nvml is None:
+        return Survey()
+    gpus: list[Gpu] = []
+    failed: dict[int, NvmlError] = {}
     try:
-        return parse_nvidia_csv(run_tool(query, timeout_s))
-    except ToolFailed as error:
-        if error.code == NO_DEVICES_EXIT_CODE:
-            return []
+        count = int(nvml.ask("DeviceGetCount"))
+        for index in range(count):
+            try:
+                gpus += _read_gpu(nvml, index)
+            except NvmlError as error:
+                failed[index] = error
+    except NvmlError:
+        Nvml.close()
         raise
+    if failed and not gpus:
+        raise next(iter(failed.values()))
+    return Survey(tuple(gpus), tuple(f"GPU {index}: {why}" for index, why in failed.items()))
 
 
-def parse_nvidia_csv(text: str) -> list[AcceleratorMetrics]:
-    """One GPU per line, in the order of FIELDS; memory in MiB, `[N/A]` where not measured."""
-    if text.strip() == "No devices were found":
-        return []
-    return [_parse_line(line) for line in text.splitlines() if line.strip()]
+def choose_gpu(found: Sequence[Gpu], visible: str | None) -> Gpu | None:
+    """The GPU that MLX computes on; MLX uses one in each process.
+
+    The first that CUDA_VISIBLE_DEVICES names, else the one with most memory. Numbers count as in
+    `nvidia-smi`; CUDA's own order may differ, so runners get the UUID.
+    """
+    if visible is not None:
+        named = visible.split(",")[0].strip()
+        return next((gpu for gpu in found if _is_named(gpu, named)), None)
+    return max(found, key=lambda gpu: gpu.metrics.vram_total_bytes or 0, default=None)
 
 
-def _parse_line(line: str) -> AcceleratorMetrics:
-    # Split from the right: only the name could hold a comma.
-    parts = [part.strip() for part in line.rsplit(",", len(FIELDS) - 1)]
-    if len(parts) != len(FIELDS):
-        raise ToolError(f"nvidia-smi: {len(parts)} values where {len(FIELDS)} were asked for")
-    name = parts[0]
-    busy, total, used, power, temperature, clock = map(_number, parts[1:])
-    return AcceleratorMetrics(
+def _is_named(gpu: Gpu, named: str) -> bool:
+    if named.isdecimal():
+        return gpu.index == int(named)
+    # CUDA accepts the beginning of a UUID.
+    return len(named) > len("GPU-") and gpu.uuid.startswith(named)
+
+
+def _read_gpu(nvml: Nvml, index: int) -> Iterator[Gpu]:
+    handle = nvml.ask("DeviceGetHandleByIndex", index)
+    mode = nvml.measure("DeviceGetMigMode", handle)
+    if mode is None or not mode[0]:
+        yield _read(nvml, index, handle)
+        return
+    # A GPU that is cut into slices cannot be used as a whole.
+    for slot in range(nvml.ask("DeviceGetMaxMigDeviceCount", handle)):
+        part = nvml.measure("DeviceGetMigDeviceHandleByIndex", handle, slot)
+        if part is not None:
+            yield _read(nvml, index, part)
+
+
+def _read(nvml: Nvml, index: int, handle: object) -> Gpu:
+    total, used = _memory(nvml, handle)
+    rates = nvml.measure("DeviceGetUtilizationRates", handle)
+    milliwatts = nvml.measure("DeviceGetPowerUsage", handle)
+    celsius = nvml.measure("DeviceGetTemperature", handle, "NVML_TEMPERATURE_GPU")
+    metrics = AcceleratorMetrics(
         vendor="nvidia",
-        name=name,
-        utilization_ratio=None if busy is None else min(busy / 100, 1.0),
-        vram_total_bytes=_mib(total),
-        vram_used_bytes=_mib(used),
-        power_watts=power,
-        temperature_celsius=temperature,
-        clock_mhz=None if clock is None else int(clock),
+        name=nvml.measure("DeviceGetName", handle) or "NVIDIA GPU",
+        utilization_ratio=None if rates is None else min(rates.gpu / 100, 1.0),
+        vram_total_bytes=total,
+        vram_used_bytes=used,
+        power_watts=None if milliwatts is None else milliwatts / 1000,
+        temperature_celsius=None if celsius is None else float(celsius),
+        clock_mhz=nvml.measure("DeviceGetClockInfo", handle, "NVML_CLOCK_SM"),
     )
+    return Gpu(index, nvml.ask("DeviceGetUUID", handle), metrics)
 
 
-def _number(text: str) -> float | None:
-    """`[N/A]`, `[Not Supported]`, `[Unknown Error]` and the like are not measured."""
+def _memory(nvml: Nvml, handle: object) -> tuple[int | None, int | None]:
+    """Total and used; "not supported" means that the GPU has no memory of its own."""
     try:
-        return float(text)
-    except ValueError:
-        return None
-
-
-def _mib(value: float | None) -> int | None:
-    return None if value is None else int(value) * 1024 * 1024
+        memory = nvml.ask("DeviceGetMemoryInfo", handle)
+    except NvmlError as error:
+        if error.unsupported:
+            return None, None
+        raise
+    return memory.total, memory.total - memory.free

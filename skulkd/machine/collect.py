@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from skulkd.machine.accelerator import read_accelerator
+from skulkd.machine.accelerator import AcceleratorReading, read_accelerator
 from skulkd.machine.disk import read_disk
 from skulkd.machine.flight import Collector, Outcome
 from skulkd.machine.identity import read_identity
@@ -101,14 +101,15 @@ class MachineMonitor:
         found = dict(zip(names, asked, strict=True))
         memory: MemoryReading | None = found["memory"].value
         system: SystemPerformanceProfile | None = found["system"].value
+        card: AcceleratorReading | None = found["accelerator"].value
         return Readings(
             memory=memory.usage if memory else None,
             wired=memory.wired if memory else None,
             disk=found["disk"].value,
-            system=with_accelerator(system, found["accelerator"].value) if system else None,
+            system=with_accelerator(system, card.metrics if card else None) if system else None,
             network=found["network"].value,
             identity=found["identity"].value,
-            warnings=_problems(asked),
+            warnings=(*_problems(asked), *(card.warnings if card else ())),
         )
 
     async def read_processes(

@@ -1,5 +1,9 @@
 """Warnings that follow from readings of this machine alone. Pure."""
 
+from collections.abc import Sequence
+
+from skulkd.machine.accelerator_nvidia import VISIBLE, Gpu, Survey
+from skulkd.machine.mlx_build import MlxBuild
 from skulkd.wire.base import Memory
 
 LEAKED_WIRED_BYTES = 5 * 1024**3
@@ -16,3 +20,44 @@ def leaked_wired_warning(wired: Memory | None, *, runner_alive: bool) -> str | N
         f"leaked wired memory: {wired.in_bytes / 1024**3:.1f} GiB is wired although no runner is"
         " alive; it does not come back by itself, reboot this machine before placing a model"
     )
+
+
+def gpu_warnings(
+    build: MlxBuild,
+    installed: Sequence[str],
+    survey: Survey,
+    chosen: Gpu | None,
+    visible: str | None,
+) -> list[str]:
+    """Where the NVIDIA GPUs of a machine and its build of MLX do not fit together."""
+    found = list(survey.problems)
+    if len(installed) > 1:
+        found.append(
+            f"two builds of MLX overwrite each other's files ({', '.join(installed)}): uninstall"
+            " both, then install skulk-toolkit[cuda] or skulk-toolkit[node]"
+        )
+    if build == "cuda":
+        found += _cuda_warnings(survey, chosen, visible)
+    elif chosen is not None:
+        found.append(
+            f"MLX computes on the CPU, {chosen.metrics.name} is not used: install"
+            " skulk-toolkit[cuda] in a new environment"
+        )
+    return found
+
+
+def _cuda_warnings(survey: Survey, chosen: Gpu | None, visible: str | None) -> list[str]:
+    count = len(survey.gpus)
+    if chosen is None and visible is not None and count:
+        return [f"{VISIBLE}={visible} names none of the {count} GPUs: no model can be loaded here"]
+    if chosen is None:
+        return [
+            "MLX is built for CUDA, but no NVIDIA GPU was found: no model can be loaded here;"
+            " install the NVIDIA driver, or skulk-toolkit[node] to compute on the CPU"
+        ]
+    if count > 1 and visible is None:
+        return [
+            f"1 of {count} GPUs is used, {chosen.metrics.name} ({chosen.uuid}): a node computes"
+            f" on one GPU; run one skulkd for each, with {VISIBLE} set"
+        ]
+    return []

@@ -7,7 +7,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from skulkd.placement.links import Links, links_of
-from skulkd.placement.memory import usable_bytes, usable_vram_bytes, working_set_bytes
+from skulkd.placement.memory import (
+    usable_bytes,
+    usable_vram_bytes,
+    vram_set_bytes,
+    working_set_bytes,
+)
 from skulkd.placement.promises import promised_bytes
 from skulkd.wire.base import Memory
 from skulkd.wire.downloads import (
@@ -51,24 +56,36 @@ class Candidate:
     """Given to instances that have not taken it yet."""
     credit_bytes: int | None = None
     """Free memory as it will be when instances that were just deleted are gone."""
+    vram_credit_bytes: int | None = None
+    """The same of the GPU."""
     rdma: bool = True
 
     @property
     def budget(self) -> Budget | None:
-        """None when the memory has not been read."""
-        if (vram := self._vram()) is not None:
-            return Budget(max(0, vram - self.promised_bytes), vram, VRAM_POOL)
+        """None when the memory that models go to has not been read."""
+        if not any(map(_is_gpu_tag, self.backends or ())):
+            return self._ram_budget()
+        card = self.accelerator
+        if card is None:
+            return None
+        if card.vendor == "cpu":
+            return Budget(0, 0, VRAM_POOL)  # built for a GPU that is not there
+        now = usable_vram_bytes(card, self.memory)
+        return self._ram_budget() if now is None else self._vram_budget(card, now)
+
+    def _vram_budget(self, card: AcceleratorMetrics, free: int) -> Budget:
+        now, most = free - self.promised_bytes, max(free, vram_set_bytes(card))
+        if self.vram_credit_bytes is not None:
+            now = max(now, min(self.vram_credit_bytes, most))
+        return Budget(max(0, now), most, VRAM_POOL)
+
+    def _ram_budget(self) -> Budget | None:
         if self.memory is None:
             return None
         now = usable_bytes(self.memory) - self.promised_bytes
         if self.credit_bytes is not None:
             now = max(now, usable_bytes(_with_available(self.memory, self.credit_bytes)))
         return Budget(max(0, now), working_set_bytes(self.memory))
-
-    def _vram(self) -> int | None:
-        if self.accelerator is None or not any(map(_is_gpu_tag, self.backends or ())):
-            return None
-        return usable_vram_bytes(self.accelerator, self.memory)
 
 
 @dataclass(frozen=True)
@@ -98,6 +115,7 @@ class Circumstances:
 
     draining: Collection[NodeId] = frozenset()
     credits: Mapping[NodeId, int] = field(default_factory=dict)
+    vram_credits: Mapping[NodeId, int] = field(default_factory=dict)
     files_problems: Mapping[NodeId, str] = field(default_factory=dict)
     staged: Mapping[NodeId, float] = field(default_factory=dict)
     backends: Mapping[NodeId, frozenset[str]] = field(default_factory=dict)
@@ -127,6 +145,7 @@ def cluster_of(state: State, model_id: ModelId, around: Circumstances = NOTHING_
                 draining=node_id in around.draining,
                 promised_bytes=promised.get(node_id, 0),
                 credit_bytes=around.credits.get(node_id),
+                vram_credit_bytes=around.vram_credits.get(node_id),
                 rdma=rdma is None or rdma.enabled,
             )
         )

@@ -98,12 +98,17 @@ def usable_bytes(memory: MemoryUsage) -> int:
     return max(0, min(memory.ram_available.in_bytes, working_set_bytes(memory)))
 
 
+def vram_set_bytes(accelerator: AcceleratorMetrics) -> int:
+    """The most that models may ever take of a graphics card's own memory."""
+    return int((accelerator.vram_total_bytes or 0) * VRAM_SET)
+
+
 def usable_vram_bytes(accelerator: AcceleratorMetrics, memory: MemoryUsage | None) -> int | None:
     """What a new model may take of a graphics card; None when there is none to count on."""
     total = accelerator.vram_total_bytes
     if accelerator.vendor not in ("amd", "nvidia") or not total:
         return None
-    own = max(0, min(total - (accelerator.vram_used_bytes or 0), int(total * VRAM_SET)))
+    own = max(0, min(total - (accelerator.vram_used_bytes or 0), vram_set_bytes(accelerator)))
     mapped = accelerator.gtt_total_bytes or 0
     if memory is None or mapped <= total or mapped < memory.ram_total.in_bytes:
         return own

@@ -189,6 +189,7 @@ def with_news(around: Circumstances, news: dict[NodeId, NodeNews]) -> Circumstan
     return Circumstances(
         draining=around.draining,
         credits=around.credits,
+        vram_credits=around.vram_credits,
         files_problems={
             node: said.files_problem for node, said in news.items() if said.files_problem
         },

@@ -15,7 +15,6 @@ from skulkd.placement.memory import Need, need_of
 from skulkd.placement.records import shape_of
 from skulkd.wire.ids import InstanceId, NodeId, RunnerId
 from skulkd.wire.instances import Instance
-from skulkd.wire.machine import MemoryUsage
 from skulkd.wire.runners import (
     RunnerLoading,
     RunnerReady,
@@ -80,14 +79,29 @@ class _Credit:
     expires_at: float
 
 
+def free_ram(state: State) -> dict[NodeId, int]:
+    return {node: memory.ram_available.in_bytes for node, memory in state.node_memory.items()}
+
+
+def free_vram(state: State) -> dict[NodeId, int]:
+    """Of the nodes whose GPU has memory of its own."""
+    cards = {node: system.accelerator for node, system in state.node_system.items()}
+    return {
+        node: card.vram_total_bytes - (card.vram_used_bytes or 0)
+        for node, card in cards.items()
+        if card is not None and card.vram_total_bytes
+    }
+
+
 class TeardownCredits:
     """Remembers for half a minute what instances that were deleted give back."""
 
     def __init__(
-        self, clock: Callable[[], float], memory: Callable[[], Mapping[NodeId, MemoryUsage]]
+        self, clock: Callable[[], float], free_bytes: Callable[[], Mapping[NodeId, int]]
     ) -> None:
+        """`free_bytes` is the latest reading of the nodes that have such memory."""
         self._clock = clock
-        self._memory = memory
+        self._free_bytes = free_bytes
         self._before = State()
         self._credits: list[_Credit] = []
 
@@ -111,7 +125,7 @@ class TeardownCredits:
         return found
 
     def _note(self, before: State, instance_id: InstanceId, instance: Instance) -> None:
-        readings = self._memory()
+        readings = self._free_bytes()
         known = self.available(before)
         settled = frozenset(
             other_id
@@ -119,11 +133,11 @@ class TeardownCredits:
             if other_id != instance_id and _is_loaded(before, other)
         )
         for node_id, need, runner_id in shares_of(instance):
-            memory = readings.get(node_id)
-            if memory is None:
+            free = readings.get(node_id)
+            if free is None:
                 continue
             freed = int(need * loaded_part(before.runners.get(runner_id)))
-            now = max(memory.ram_available.in_bytes, known.get(node_id, 0))
+            now = max(free, known.get(node_id, 0))
             expires_at = self._clock() + CREDIT_S
             self._credits.append(_Credit(node_id, now + freed, settled, expires_at))
 

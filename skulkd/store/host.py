@@ -7,6 +7,7 @@ in threads.
 
 import asyncio
 import json
+import logging
 import shutil
 import ssl
 from collections.abc import Awaitable, Callable
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from skulkd.store.access import may_use_store
 from skulkd.store.card_of_directory import card_of
@@ -35,6 +37,16 @@ MANIFEST_PATIENCE_S = 5.0
 LARGE_BYTES = 256 << 20
 LARGE_PATIENCE_S = 0.5
 RETRY_AFTER_S = 1
+
+
+def _is_our_error(record: logging.LogRecord) -> bool:
+    """What a stranger sends that is no HTTP is answered, and fills no log with tracebacks."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, HttpProcessingError)
+
+
+_server_log = logging.getLogger(f"{__name__}.requests")
+_server_log.addFilter(_is_our_error)
 
 
 @dataclass(slots=True)
@@ -68,7 +80,11 @@ class StoreHost:
         """Listen; the port. Raises OSError when it is taken, StoreError for an unusable root."""
         await asyncio.to_thread(self._prepare_root)
         runner = web.AppRunner(
-            self._app(), access_log=None, shutdown_timeout=0.5, auto_decompress=False
+            self._app(),
+            access_log=None,
+            logger=_server_log,
+            shutdown_timeout=0.5,
+            auto_decompress=False,
         )
         await runner.setup()
         self._runner = runner

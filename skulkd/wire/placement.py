@@ -11,6 +11,7 @@ from skulkd.wire.instances import Instance
 
 Sharding = Literal["Tensor", "Pipeline"]
 InstanceMeta = Literal["MlxRing", "MlxJaccl"]
+MemoryPool = Literal["ram", "vram"]
 
 
 class PlaceInstanceParams(SnakeModel):
@@ -58,6 +59,9 @@ class NodeNeed(SnakeModel):
     kv_bytes: int
     floor_bytes: int
     usable_bytes: int
+    pool: MemoryPool = Field(
+        default="ram", description="Where models go there: the machine's memory or its GPU's."
+    )
 
 
 class PlacementPreview(SnakeModel):

@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from skulkd.machine.accelerator_nvidia import Gpu
 from skulkd.machine.memory import OVERRIDE, MemoryReader
 from skulkd.peers import Peers
 from skulkd.runner.protocol import TaskTrace
@@ -30,6 +31,8 @@ class Around:
     files: ModelFiles | None = None
     """Brings files from elsewhere; without it only what the library has is served."""
     memory: Callable[[], MemoryUsage] | None = None
+    gpu: Callable[[], Gpu | None] | None = None
+    """Asked only where MLX is built for CUDA."""
     spawn: Spawn | None = None
     environ: Mapping[str, str] | None = None
     on_trace: Callable[[TaskTrace], None] = lambda _: None

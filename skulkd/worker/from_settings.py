@@ -1,7 +1,6 @@
 """Options of the worker from the settings of the node."""
 
-from importlib.metadata import PackageNotFoundError, version
-
+from skulkd.machine.mlx_build import mlx_build
 from skulkd.runner.protocol import RunnerOptions
 from skulkd.wire.config import RuntimeSection
 from skulkd.worker.options import WorkerOptions
@@ -22,14 +21,6 @@ def worker_options(runtime: RuntimeSection) -> WorkerOptions:
         runner=runner,
         queue_limit=runtime.queue,
         blas=runtime.blas,
-        # The other builds of MLX compute on an accelerator.
-        accelerated=not _is_installed("mlx-cpu"),
+        accelerated=mlx_build() != "cpu",
+        cuda=mlx_build() == "cuda",
     )
-
-
-def _is_installed(distribution: str) -> bool:
-    try:
-        version(distribution)
-    except PackageNotFoundError:
-        return False
-    return True

@@ -5,14 +5,14 @@ Pure but for `wait_for_room`, which gives memory that is being freed time to com
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from fractions import Fraction
 
-from skulkd.placement.memory import Need, usable_bytes
+from skulkd.placement.memory import Need, usable_bytes, usable_vram_bytes
 from skulkd.placement.promises import need_of_rank
 from skulkd.wire.ids import ModelId, RunnerId
 from skulkd.wire.instances import Instance
-from skulkd.wire.machine import MemoryUsage
+from skulkd.wire.machine import AcceleratorMetrics, MemoryUsage
 from skulkd.wire.runners import MEMORY_GUARD
 
 # Readings are not exact and needs are estimates; only a clear shortage is one.
@@ -20,31 +20,48 @@ TOLERANCE = Fraction(110, 100)
 _LOOK_EVERY_S = 0.5
 _GIB = 1024**3
 
+# What a model is loaded into: the machine's memory, or that of its GPU.
+Pool = MemoryUsage | AcceleratorMetrics
 
-def shortage(instance: Instance, runner_id: RunnerId, memory: MemoryUsage) -> str | None:
+
+def shortage(instance: Instance, runner_id: RunnerId, memory: Pool) -> str | None:
     """The arithmetic when the runner's shard does not fit; None when it does."""
-    need, usable = need_of_rank(instance, runner_id), usable_bytes(memory)
+    need, usable = need_of_rank(instance, runner_id), _usable(memory)
     if need.total_bytes <= usable * TOLERANCE:
         return None
     model_id = instance.shard_assignments.model_id
     return f"{MEMORY_GUARD}: {_arithmetic(model_id, need, usable, memory)}"
 
 
-def _arithmetic(model_id: ModelId, need: Need, usable: int, memory: MemoryUsage) -> str:
+def _usable(memory: Pool) -> int:
+    if isinstance(memory, MemoryUsage):
+        return usable_bytes(memory)
+    return usable_vram_bytes(memory, None) or 0
+
+
+def _reading(memory: Pool) -> str:
+    if isinstance(memory, MemoryUsage):
+        free, total, name = memory.ram_available.in_bytes, memory.ram_total.in_bytes, "RAM"
+    else:
+        total, name = memory.vram_total_bytes or 0, f"the memory of {memory.name}"
+        free = total - (memory.vram_used_bytes or 0)
+    return f"{_gib(free)} of {_gib(total)} {name} are available"
+
+
+def _arithmetic(model_id: ModelId, need: Need, usable: int, memory: Pool) -> str:
     return (
         f"{model_id} needs {_gib(need.total_bytes)} here"
         f" ({_gib(need.weights_bytes)} weights + {_gib(need.kv_bytes)} KV"
         f" + {_gib(need.overhead_bytes + need.floor_bytes)} headroom),"
         f" usable are {_gib(usable)}"
-        f" ({_gib(memory.ram_available.in_bytes)} of {_gib(memory.ram_total.in_bytes)} RAM"
-        " are available; the tolerance is 10 %)"
+        f" ({_reading(memory)}; the tolerance is 10 %)"
     )
 
 
 async def wait_for_room(
     instance: Instance,
     runner_id: RunnerId,
-    read: Callable[[], MemoryUsage],
+    read: Callable[[], Awaitable[Pool]],
     limit_s: float,
     waiting: Callable[[str], None] = lambda shortage: None,
 ) -> str | None:
@@ -54,7 +71,7 @@ async def wait_for_room(
     """
     ends = time.monotonic() + limit_s
     while True:
-        short = shortage(instance, runner_id, await asyncio.to_thread(read))
+        short = shortage(instance, runner_id, await read())
         if short is None or time.monotonic() >= ends:
             return short
         waiting(short)

@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import skulkd
+from skulkd.machine.accelerator_nvidia import Gpu
 from skulkd.runner.protocol import Configure, JacclLinks, RankLinks
 from skulkd.wire.ids import NodeId, RunnerId
 from skulkd.wire.instances import Instance, MlxJacclInstance
 from skulkd.wire.machine import MemoryUsage
 from skulkd.worker.blas import BlasChoice, choose_blas
 from skulkd.worker.environment import runner_environ
+from skulkd.worker.gpu import GpuUnavailable, RunnerGpu
 from skulkd.worker.group_keys import RankSecurity
 from skulkd.worker.group_ports import (
     NoAddress,
@@ -24,7 +26,7 @@ from skulkd.worker.group_ports import (
     listen_addresses,
     ring_address,
 )
-from skulkd.worker.guard import wait_for_room
+from skulkd.worker.guard import Pool, wait_for_room
 from skulkd.worker.log_files import log_path, prune_logs
 from skulkd.worker.model_files import FilesUnavailable, ModelFiles
 from skulkd.worker.options import WorkerOptions
@@ -85,6 +87,7 @@ class Launcher:
         node_id: NodeId,
         files: ModelFiles,
         memory: Callable[[], MemoryUsage],
+        gpu: RunnerGpu | None,
         log_dir: Path,
         options: WorkerOptions,
         environ: Mapping[str, str],
@@ -92,6 +95,7 @@ class Launcher:
         self._node_id = node_id
         self._files = files
         self._memory = memory
+        self._gpu = gpu
         self._log_dir = log_dir
         self._options = options
         self._environ = environ
@@ -107,7 +111,7 @@ class Launcher:
             model_path = await self._files.ensure_files(shard)
         except FilesUnavailable as error:
             raise CannotLaunch(f"{error.code}: {error}", later=error.later) from error
-        await self._check_memory(instance, runner_id, waiting)
+        gpu = await self._check_memory(instance, runner_id, waiting)
         await asyncio.to_thread(self._look_around)
         options = self._options.runner
         if instance.context_token_limit is not None:
@@ -122,24 +126,36 @@ class Launcher:
             shard=shard,
             options=options,
         )
-        return Prepared(configure, self._launch(runner_id))
+        return Prepared(configure, self._launch(runner_id, gpu))
 
     async def _check_memory(
         self, instance: Instance, runner_id: RunnerId, waiting: WaitingView
-    ) -> None:
-        if self._options.accelerated and sys.platform == "linux":
-            return  # the weights go to the memory of the GPU, which the planner has counted
+    ) -> Gpu | None:
+        """Wait for room where the weights go; the GPU that they go to. Raises CannotLaunch."""
         limit_s = self._options.patience.memory_s
         waiting.begin("memory")
-        short = await wait_for_room(
-            instance,
-            runner_id,
-            self._memory,
-            limit_s,
-            lambda missing: waiting.begin("memory", detail=missing),
-        )
+        try:
+            gpu = None if self._gpu is None else await self._gpu.read()
+            short = await wait_for_room(
+                instance,
+                runner_id,
+                self._pool,
+                limit_s,
+                lambda missing: waiting.begin("memory", detail=missing),
+            )
+        except GpuUnavailable as error:
+            raise CannotLaunch(str(error), later=True) from error
         if short is not None:
             raise CannotLaunch(short)
+        return gpu
+
+    async def _pool(self) -> Pool:
+        """The memory of the GPU, where MLX uses one that has its own. Raises GpuUnavailable."""
+        if self._gpu is not None:
+            metrics = (await self._gpu.read()).metrics
+            if metrics.vram_total_bytes:
+                return metrics
+        return await asyncio.to_thread(self._memory)
 
     def _look_around(self) -> None:
         """The slow part: asks the disk and, once, for the BLAS."""
@@ -155,11 +171,11 @@ class Launcher:
                 accelerated=self._options.accelerated,
             )
 
-    def _launch(self, runner_id: RunnerId) -> Launch:
+    def _launch(self, runner_id: RunnerId, gpu: Gpu | None) -> Launch:
         blas = self.blas or BlasChoice(None, "not looked for")
         package_root = Path(skulkd.__file__).parents[1]
         return Launch(
-            environ=runner_environ(self._environ, blas, package_root),
+            environ=runner_environ(self._environ, blas, package_root, gpu),
             log_file=log_path(self._log_dir, runner_id),
             log_limits=self._options.log,
             blas=str(blas),

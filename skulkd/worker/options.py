@@ -83,3 +83,5 @@ class WorkerOptions:
     """`auto`, `off` or the path of a library; see `blas.py`."""
     accelerated: bool = False
     """Whether MLX computes on a GPU here."""
+    cuda: bool = False
+    """Whether that is an NVIDIA GPU."""

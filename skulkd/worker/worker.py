@@ -27,6 +27,7 @@ from skulkd.wire.tasks import TextGeneration
 from skulkd.worker.around import Around, memory_reader
 from skulkd.worker.causes import Ending, not_started
 from skulkd.worker.forking import ForkingSpawn
+from skulkd.worker.gpu import RunnerGpu, gpu_reader
 from skulkd.worker.group_messages import Follow
 from skulkd.worker.group_tasks import GroupTasks
 from skulkd.worker.groups import Groups, Hands
@@ -53,6 +54,7 @@ from skulkd.worker.plan import (
     next_look,
     plan,
 )
+from skulkd.worker.process import spawn_runner
 from skulkd.worker.refusals import (
     DuplicateTask,
     NoSuchInstance,
@@ -97,13 +99,15 @@ class Worker:
         self._state = state
         self._publish = publish
         self._options = options or WorkerOptions()
-        self._spawn = around.spawn or ForkingSpawn()
+        # CUDA is initialised when MLX is imported and does not survive a fork.
+        self._spawn = around.spawn or (spawn_runner if self._options.cuda else ForkingSpawn())
         find_s = self._options.patience.find_model_s
         environ = os.environ if around.environ is None else around.environ
         self._launcher = Launcher(
             node_id,
             around.files or LibraryFiles(around.library, find_s),
             around.memory or memory_reader(environ),
+            RunnerGpu(around.gpu or gpu_reader(environ)) if self._options.cuda else None,
             around.log_dir,
             self._options,
             environ,

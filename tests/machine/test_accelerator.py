@@ -1,4 +1,4 @@
-"""Accelerators: recorded texts, pretended sysfs trees, and a real script as nvidia-smi."""
+"""Accelerators of AMD and Apple: recorded texts and pretended sysfs trees."""
 
 from __future__ import annotations
 
@@ -7,90 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from skulkd.machine.accelerator import choose, read_accelerator
+from skulkd.machine.accelerator import choose
 from skulkd.machine.accelerator_amd import parse_active_clock, read_amd
 from skulkd.machine.accelerator_apple import parse_ioreg
-from skulkd.machine.accelerator_nvidia import parse_nvidia_csv, read_nvidia
-from skulkd.machine.tools import ToolError, ToolFailed, ToolTimeout
 from skulkd.wire.machine import AcceleratorMetrics
 
 from .conftest import Tree
 
 MIB = 1024**2
-
-RTX = "NVIDIA GeForce RTX 4090, 37, 24564, 1033, 71.25, 45, 2520"
-RTX_METRICS = AcceleratorMetrics(
-    vendor="nvidia",
-    name="NVIDIA GeForce RTX 4090",
-    utilization_ratio=0.37,
-    vram_total_bytes=24564 * MIB,
-    vram_used_bytes=1033 * MIB,
-    power_watts=71.25,
-    temperature_celsius=45.0,
-    clock_mhz=2520,
-)
-
-
-def test_nvidia_csv_is_read() -> None:
-    assert parse_nvidia_csv(RTX + "\n") == [RTX_METRICS]
-
-
-def test_what_nvidia_does_not_measure_is_null() -> None:
-    [spark] = parse_nvidia_csv("NVIDIA GB10, 0, [N/A], [Not Supported], [N/A], 39, [Unknown Error]")
-    assert spark == AcceleratorMetrics(
-        vendor="nvidia", name="NVIDIA GB10", utilization_ratio=0.0, temperature_celsius=39.0
-    )
-
-
-def test_nvidia_line_with_too_few_values_is_an_error() -> None:
-    with pytest.raises(ToolError, match="3 values where 7"):
-        parse_nvidia_csv("NVIDIA A100, 5, 6")
-
-
-def _put_on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
-    tool = tmp_path / "bin/nvidia-smi"
-    tool.parent.mkdir()
-    tool.write_text(f"#!/bin/sh\n{script}\n")
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tool.parent}:/usr/bin:/bin")
-
-
-def test_nvidia_smi_on_the_path_is_asked_for_what_the_parser_expects(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = tmp_path / "asked"
-    _put_on_path(tmp_path, monkeypatch, f'echo "$@" > {asked}\necho "{RTX}"')
-    assert read_accelerator(tmp_path) == RTX_METRICS
-    assert asked.read_text().split() == [
-        "--query-gpu=name,utilization.gpu,memory.total,memory.used,power.draw,temperature.gpu,clocks.sm",
-        "--format=csv,noheader,nounits",
-    ]
-
-
-def test_hanging_nvidia_smi_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _put_on_path(tmp_path, monkeypatch, "sleep 600")
-    with pytest.raises(ToolTimeout, match="nvidia-smi did not answer"):
-        read_nvidia(timeout_s=0.3)
-
-
-def test_broken_nvidia_driver_is_an_error_and_not_a_cpu(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text = "NVIDIA-SMI has failed because it could not communicate with the NVIDIA driver."
-    _put_on_path(tmp_path, monkeypatch, f'echo "{text}"\nexit 9')
-    with pytest.raises(ToolFailed, match="exit code 9: NVIDIA-SMI has failed"):
-        read_accelerator(tmp_path)
-
-
-@pytest.mark.parametrize("exit_code", [0, 6])
-def test_nvidia_smi_without_devices_means_cpu(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exit_code: int
-) -> None:
-    _put_on_path(tmp_path, monkeypatch, f"echo No devices were found\nexit {exit_code}")
-    found = read_accelerator(tmp_path)
-    assert found == AcceleratorMetrics(vendor="cpu", name=found.name)
-    assert found.name not in {"", "Unknown"}
-
 
 SCLK = "0: 500Mhz\n1: 1900Mhz *\n2: 2482Mhz\n"
 
@@ -147,13 +71,6 @@ def test_cards_of_other_vendors_are_not_amd(
     write_tree: Callable[[Tree], Path], vendor: str
 ) -> None:
     assert read_amd(write_tree(_card(0, vendor=vendor))) == []
-
-
-def test_amd_card_counts_when_nvidia_is_broken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write_tree: Callable[[Tree], Path]
-) -> None:
-    _put_on_path(tmp_path, monkeypatch, "exit 9")
-    assert read_accelerator(write_tree(_card(0))).vendor == "amd"
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from skulkd.machine.accelerator import AcceleratorReading
 from skulkd.machine.collect import DEADLINES_S, MachineMonitor
 from skulkd.machine.flight import Collector
 from skulkd.wire.machine import AcceleratorMetrics, NodeIdentity
@@ -102,7 +103,9 @@ async def test_failing_accelerator_leaves_the_rest_of_the_system(tmp_path: Path)
 
 async def test_accelerator_use_is_in_the_system_profile(tmp_path: Path) -> None:
     gpu = AcceleratorMetrics(vendor="nvidia", name="T4", utilization_ratio=0.5)
-    readings = await _monitor(tmp_path, collectors={"accelerator": lambda: gpu}).read()
+    readings = await _monitor(
+        tmp_path, collectors={"accelerator": lambda: AcceleratorReading(gpu)}
+    ).read()
     assert readings.system is not None
     assert (readings.system.accelerator, readings.system.gpu_usage) == (gpu, 50.0)
 
@@ -125,22 +128,6 @@ async def test_hung_processes_give_an_empty_list_and_a_warning(tmp_path: Path, g
     processes, warnings = await monitor.read_processes(frozenset())
     assert processes == ()
     assert [warning.split(",")[0] for warning in warnings] == ["processes: no answer within 0.1 s"]
-
-
-async def test_hung_nvidia_smi_costs_only_the_accelerator(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tool = tmp_path / "bin/nvidia-smi"
-    tool.parent.mkdir()
-    tool.write_text("#!/bin/sh\nsleep 600\n")
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tool.parent}:/usr/bin:/bin")
-    monitor = _monitor(tmp_path, deadlines={"accelerator": 0.2})
-    readings = await monitor.read()
-    monitor.close()
-    assert readings.system is not None
-    assert readings.system.accelerator is None
-    assert [warning.split(":")[0] for warning in readings.warnings] == ["accelerator"]
 
 
 async def test_event_loop_runs_while_a_reading_blocks(tmp_path: Path, gate: Gate) -> None:

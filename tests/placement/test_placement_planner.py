@@ -280,6 +280,35 @@ def test_graphics_memory_counts_where_it_computes() -> None:
         plan(Wish(a_card(30)), meshed(only_cpu))
 
 
+@pytest.mark.parametrize(
+    ("accelerator", "usable_gib", "ceiling_gib"),
+    [
+        pytest.param(None, None, None, id="not read: unknown, never the RAM"),
+        pytest.param(AcceleratorMetrics(vendor="cpu"), 0, 0, id="no GPU was found"),
+        pytest.param(AcceleratorMetrics(vendor="nvidia"), 12, 12, id="shares the host's memory"),
+        pytest.param(
+            AcceleratorMetrics(
+                vendor="nvidia", vram_total_bytes=40 * GIB, vram_used_bytes=30 * GIB
+            ),
+            10,
+            36,
+            id="the ceiling does not follow what is free",
+        ),
+    ],
+)
+def test_a_node_with_cuda_counts_what_its_gpu_has(
+    accelerator: AcceleratorMetrics | None, usable_gib: int | None, ceiling_gib: int | None
+) -> None:
+    tags = frozenset({"mlx", "mlx-cuda"})
+    budget = a_node("gpu", 16, accelerator=accelerator, backends=tags).budget
+    if usable_gib is None or ceiling_gib is None:
+        assert budget is None
+    else:
+        assert budget is not None
+        assert budget.usable_bytes == usable_gib * GIB
+        assert budget.ceiling_bytes == ceiling_gib * GIB
+
+
 def test_a_preferred_backend_is_chosen_and_named() -> None:
     placement = PlacementCardConfig(
         compatible_backends=["mlx", "mlx-cpu", "mlx-metal"], backend_preference=["mlx-metal"]

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from skulkd.placement.candidates import Circumstances, cluster_of
 from skulkd.placement.memory import need_of
 from skulkd.placement.orders import PlaceOrder, decide_place
-from skulkd.placement.promises import CREDIT_S, TeardownCredits, promised_bytes
+from skulkd.placement.promises import (
+    CREDIT_S,
+    TeardownCredits,
+    free_ram,
+    free_vram,
+    promised_bytes,
+)
 from skulkd.wire.ids import InstanceId, NodeId, RunnerId
 from skulkd.wire.instances import Instance
-from skulkd.wire.machine import MemoryUsage
+from skulkd.wire.machine import AcceleratorMetrics, MemoryUsage, SystemPerformanceProfile
 from skulkd.wire.runners import RunnerLoading, RunnerReady, RunnerStatus
 from skulkd.wire.state import State
 from skulkd.wire.topology import Topology
@@ -77,7 +85,7 @@ class Clock:
 
 def credits_for(free_gib: float) -> tuple[TeardownCredits, Clock, dict[NodeId, MemoryUsage]]:
     clock, memory = Clock(), {A: memory_of(16, free_gib)}
-    return TeardownCredits(clock, lambda: memory), clock, memory
+    return TeardownCredits(clock, lambda: free_ram(State(node_memory=memory))), clock, memory
 
 
 def test_a_loaded_instance_gives_its_memory_back_for_half_a_minute() -> None:
@@ -123,6 +131,28 @@ def test_memory_that_is_back_is_not_counted_twice() -> None:
     budget = cluster.nodes[0].budget
     assert budget is not None
     assert budget.usable_bytes == int(5 * GIB + NEED)
+
+
+def test_the_memory_of_a_gpu_comes_back_as_well() -> None:
+    card = AcceleratorMetrics(
+        vendor="nvidia", vram_total_bytes=24 * GIB, vram_used_bytes=NEED + 12 * GIB
+    )
+    system = {A: SystemPerformanceProfile(accelerator=card)}
+    there = with_instance(a_state(), "one", RunnerReady())
+    credits = TeardownCredits(Clock(), lambda: free_vram(State(node_system=system)))
+    credits.watch(there)
+    gone = without(there, "one").model_copy(update={"node_system": system})
+    credits.watch(gone)
+
+    def usable(**credited: Mapping[NodeId, int]) -> int:
+        around = Circumstances(backends={A: frozenset({"mlx", "mlx-cuda"})}, **credited)
+        budget = cluster_of(gone, a_card().model_id, around).nodes[0].budget
+        assert budget is not None
+        return budget.usable_bytes
+
+    assert usable() == 12 * GIB - NEED
+    assert usable(vram_credits=credits.available(gone)) == 12 * GIB
+    assert usable(credits={A: 16 * GIB}) == 12 * GIB - NEED, "free RAM is of no use there"
 
 
 def test_several_deletions_add_up() -> None:

@@ -68,6 +68,19 @@ def test_base_dependencies_hold_no_server_and_no_mlx() -> None:
     assert names == fixed | {"cryptography", "zstandard"}
 
 
+def test_an_extra_brings_exactly_one_build_of_mlx() -> None:
+    extras = PROJECT["optional-dependencies"]
+    builds = {
+        name: {found for line in lines for found in re.findall(r"^mlx(?:\[\w+\])?(?=[>=;])", line)}
+        for name, lines in extras.items()
+    }
+    assert builds["daemon"] == set(), "it would come along with every build"
+    assert builds["cuda"] == {"mlx[cuda]"}
+    assert builds["node"] == {"mlx", "mlx[cpu]"}
+    systems = {line for line in extras["node"] if line.startswith("mlx")}
+    assert all("sys_platform" in line for line in systems), "one for each system"
+
+
 @pytest.mark.parametrize("arguments", [("run",), ("run", "--listen", "127.0.0.1:0")])
 def test_skulkd_on_a_base_install_names_the_missing_extra(
     base_site: Path, arguments: tuple[str, ...]

@@ -11,7 +11,7 @@ import pytest
 from skulkd.store.tiny import make_tiny_model
 from tests.runner.rank_group import MakeGroup, RankGroupOfRunners, free_hosts
 from tests.runner.reference import Reference
-from tests.runner.runner_process import ForkServer, Runner, spawn
+from tests.runner.runner_process import ForkServer, Runner, spawn, start_server
 
 THINKING_TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -41,7 +41,7 @@ def broken(tiny: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
-    server = ForkServer(tmp_path_factory.mktemp("runners"))
+    server = start_server(tmp_path_factory.mktemp("runners"))
     yield server
     server.close()
 

@@ -10,9 +10,10 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -33,6 +34,7 @@ from skulkd.runner.protocol import (
     decode_from_runner,
     encode,
 )
+from skulkd.runner.zygote_client import Zygote
 from skulkd.store.card_toml import card_from_toml
 from skulkd.wire.ids import CommandId, InstanceId, ModelId, NodeId, RunnerId, TaskId
 from skulkd.wire.runners import RunnerFailed, RunnerReady
@@ -288,10 +290,41 @@ class ForkServer:
         self._process.wait(DEADLINE_S)
 
 
-@contextmanager
-def spawn(folder: Path) -> Iterator[Runner]:
-    """`python -m skulkd.runner`, as a supervisor without a zygote starts it."""
-    log = folder / "spawned.log"
+class SpawnServer(ForkServer):
+    """The same without forking, for systems where nothing can be forked: slower to start."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._started: dict[int, subprocess.Popen[bytes]] = {}
+
+    def fork(self, **environ: str) -> Runner:
+        log = self._folder / f"runner{len(self._started)}.log"
+        process, to_runner, from_runner = _start_runner(log, environ)
+        self._started[process.pid] = process
+        code = partial(process.wait, DEADLINE_S)
+        return Runner(process.pid, log, to_runner, from_runner, code)
+
+    def end(self, runner: Runner) -> None:
+        process = self._started[runner.pid]
+        process.kill()
+        process.wait(DEADLINE_S)
+        runner.close()
+
+    def close(self) -> None:
+        for process in self._started.values():
+            process.kill()
+            process.wait(DEADLINE_S)
+
+
+def start_server(folder: Path) -> ForkServer:
+    """What this system can do."""
+    return ForkServer(folder) if Zygote.supported() else SpawnServer(folder)
+
+
+def _start_runner(
+    log: Path, environ: Mapping[str, str]
+) -> tuple[subprocess.Popen[bytes], int, int]:
+    """The process, and the ends of its pipes that we write to and read from."""
     their_in, our_out = os.pipe()
     our_in, their_out = os.pipe()
     with log.open("wb") as file:
@@ -301,13 +334,21 @@ def spawn(folder: Path) -> Iterator[Runner]:
                 *("--in-fd", str(their_in), "--out-fd", str(their_out)),
             ],
             pass_fds=[their_in, their_out],
-            env=runner_environ(),
+            env={**runner_environ(), **environ},
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=file,
         )
     os.close(their_in)
     os.close(their_out)
+    return process, our_out, our_in
+
+
+@contextmanager
+def spawn(folder: Path) -> Iterator[Runner]:
+    """`python -m skulkd.runner`, as a supervisor without a zygote starts it."""
+    log = folder / "spawned.log"
+    process, our_out, our_in = _start_runner(log, {})
     runner = Runner(process.pid, log, our_out, our_in, lambda: process.wait(DEADLINE_S))
     with process:
         try:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
 from skulkd.runner.exits import ExitCode
@@ -184,10 +185,9 @@ def wait_until_gone(pid: int) -> None:
 def is_running(pid: int) -> bool:
     """Alive and no zombie: whoever adopted it may be slow to notice."""
     try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
         return False
-    return state != "Z"
 
 
 def test_a_killed_runner_tells_the_signal(fork: Callable[[], Runner], tiny: Path) -> None:

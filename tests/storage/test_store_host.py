@@ -7,6 +7,7 @@ import hashlib
 import http.client
 import json
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -304,3 +305,26 @@ def test_a_full_disk_keeps_the_old_registry_and_says_so(small_disk: Path) -> Non
         registry.add("org/two")
     (small_disk / "ballast").unlink()
     assert [entry.model_id for entry in registry.entries()] == ["org/one"]
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        pytest.param(b"GET /health HTTP/1.1\r\nX: " + b"a" * 20_000 + b"\r\n\r\n", id="long"),
+        pytest.param(
+            b"POST /health HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+            id="chunk",
+        ),
+    ],
+)
+def test_a_stranger_s_broken_request_is_answered_and_not_logged(
+    store: StoreAddress, sent: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    with socket.create_connection((store.host, store.port), 600) as connection:
+        connection.sendall(sent)
+        answer = b""
+        while part := connection.recv(65536):
+            answer += part
+    assert answer.split(b" ", 2)[1] in {b"400", b"401"}
+    assert get(store, "/health").status == 200
+    assert caplog.records == []

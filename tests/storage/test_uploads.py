@@ -165,6 +165,22 @@ async def test_damaged_bytes_are_refused_and_sent_again(
     assert (await operator.put("config.json", data))[0] == 200
 
 
+async def test_a_compressed_file_is_refused_before_a_byte_of_it_is_kept(
+    operator: Operator, model: dict[str, bytes]
+) -> None:
+    await operator.begin(listed(model))
+    data = model["config.json"]
+    query = {"model_id": TINY_MODEL_ID, "path": "config.json", "offset": "0"}
+    status, answer = await operator.ask(
+        "PUT", f"{PATH}/file", params=query, data=data, headers={"Content-Encoding": "gzip"}
+    )
+    assert (status, "uncompressed" in answer["error"]["message"]) == (415, True)
+    assert await operator.put("config.json", data) == (
+        200,
+        {"path": "config.json", "receivedBytes": len(data)},
+    )
+
+
 @pytest.mark.parametrize(
     "path",
     ["../x.json", "/tmp/x.json", "a/../b.json", ".hidden.json", "a/.b/c.json", "a\\b.json",

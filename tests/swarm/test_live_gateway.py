@@ -7,12 +7,14 @@ import hashlib
 import hmac
 import json
 import os
+import shlex
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import pytest
 
 from tests.daemon_process import DaemonProcess, spawn_daemon, wait_until
@@ -236,7 +238,7 @@ def test_drain_stops_polls_is_told_and_is_undone(gateway: GatewayThread, node: S
 def test_no_secret_is_in_logs_arguments_or_diagnostics(node: Served) -> None:
     pid = node.daemon.pid
     shown = [
-        Path(f"/proc/{pid}/cmdline").read_bytes().decode(),
+        shlex.join(psutil.Process(pid).cmdline()),
         node.get("/v1/diagnostics/node").text,
         node.get("/v1/swarm").text,
         node.get("/config").text,

@@ -14,7 +14,7 @@ from skulkd.placement.shape import ModelShape
 from skulkd.wire.base import Memory
 from skulkd.wire.ids import InstanceId, NodeId, RunnerId
 from skulkd.wire.instances import Instance, MlxRingInstance
-from skulkd.wire.machine import MemoryUsage
+from skulkd.wire.machine import AcceleratorMetrics, MemoryUsage
 from skulkd.wire.placement_record import PlacementRecord
 from skulkd.wire.runners import (
     MEMORY_GUARD,
@@ -61,6 +61,17 @@ def holding(shape: dict[str, int] | None = None) -> Instance:
         ephemeral_port=1,
         record=None if shape is None else PlacementRecord(shape=shape),
     )
+
+
+def test_on_a_gpu_its_own_memory_is_looked_at() -> None:
+    need = need_of(CARD).total_bytes
+    roomy = AcceleratorMetrics(vendor="nvidia", name="L4", vram_total_bytes=2 * need)
+    assert shortage(holding(), RUNNER, roomy) is None
+    full = roomy.model_copy(update={"vram_used_bytes": 2 * need - need // 2})
+    short = shortage(holding(), RUNNER, full)
+    assert short is not None
+    assert short.startswith(MEMORY_GUARD)
+    assert "the memory of L4 are available" in short
 
 
 def test_only_more_than_the_tolerance_is_a_shortage() -> None:
