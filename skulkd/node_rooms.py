@@ -96,7 +96,7 @@ def build_rooms(start: Start, node_id: NodeId) -> Rooms:
     name = started.node_name
     replica, telemetry, events = Replica(), Telemetry(), EventLog()
     journal = Journal(events, replica)
-    monitor = MachineMonitor(name=name, models_dir=sources.paths.models, version=__version__)
+    monitor = _monitor(start)
     setup = decide_setup(start, node_id)
     library = ModelLibrary(
         sources.paths, sources.environ, store=setup.store_root, staging=setup.area
@@ -144,6 +144,16 @@ def build_rooms(start: Start, node_id: NodeId) -> Rooms:
         store=store,
         observe=observe,
         tasks=tasks,
+    )
+
+
+def _monitor(start: Start) -> MachineMonitor:
+    settings = start.settings
+    return MachineMonitor(
+        name=settings.started.node_name,
+        models_dir=settings.sources.paths.models,
+        version=__version__,
+        platform=start.platform,
     )
 
 

@@ -9,6 +9,7 @@ import logging
 import os
 import resource
 import socket
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -45,6 +46,8 @@ class Options:
     api_port: int | None = None
     log_level: int = logging.INFO
     worker: bool = True
+    platform: str = sys.platform
+    """Whose tools read this machine: those of macOS for "darwin", else those of Linux."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,7 @@ class Start:
     address: Address
     sockets: Sequence[socket.socket]
     worker: bool = True
+    platform: str = sys.platform
 
 
 def prepare(options: Options) -> Start:
@@ -72,7 +76,7 @@ def prepare(options: Options) -> Start:
     except ListenError as error:
         raise StartError(EXIT_FAILED, [str(error)]) from error
     _raise_open_files()
-    return Start(settings, secret, address, sockets, options.worker)
+    return Start(settings, secret, address, sockets, options.worker, options.platform)
 
 
 def working_directory() -> str:

@@ -106,7 +106,12 @@ class Placements:
     def around(self, state: State | None = None) -> Circumstances:
         """What the state does not say, at this moment."""
         credits = self._credits.available(state or self._replica.state)
-        return Circumstances(draining=frozenset(self._draining()), credits=credits)
+        return Circumstances(
+            draining=frozenset(self._draining()),
+            credits=credits,
+            rdma=self._state.rdma(),
+            wired_limits=self._state.wired_limits(),
+        )
 
     async def news(self, model_id: str) -> dict[NodeId, NodeNews]:
         """What every node says of itself and this model. Who is silent is not in it."""

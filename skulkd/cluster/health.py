@@ -16,6 +16,12 @@ DISK_FULL_BYTES = 2 * GIB
 DISK_LOW_BYTES = 10 * GIB
 UNREACHABLE_S = 15.0
 EVENT_LOG = "the event log only counts"
+_BRIDGE_LOOP = HealthReason(
+    code="bridge_loop",
+    message="its Thunderbolt bridge is part of a loop of cables: one broadcast circulates for ever",
+    remediation="Turn the bridge off on the nodes of the loop: networksetup"
+    " -setnetworkserviceenabled 'Thunderbolt Bridge' off",
+)
 _NO_SPACE = ("MiB are free", "No space left", "Disk quota exceeded")
 
 
@@ -25,8 +31,10 @@ def node_health(
     silence_s: float,
     warnings: Iterable[str] = (),
     problems: Iterable[Problem] = (),
+    *,
+    in_bridge_loop: bool = False,
 ) -> NodeHealth:
-    """Reasons in a fixed order: downloads, disk, event log, problems, silence.
+    """Reasons in a fixed order: downloads, disk, event log, problems, bridge loop, silence.
 
     What was not read is none.
     """
@@ -39,6 +47,8 @@ def node_health(
         judged += _disk_reasons(disk)
     judged += [("warn", _degraded(text)) for text in warnings if text.startswith(EVENT_LOG)]
     judged += [("error", reason) for one in problems if (reason := _problem(one)) is not None]
+    if in_bridge_loop:
+        judged.append(("warn", _BRIDGE_LOOP))
     if silence_s > UNREACHABLE_S:
         judged.append(("warn", _silent(silence_s)))
     levels = {level for level, _ in judged}

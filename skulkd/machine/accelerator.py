@@ -15,10 +15,10 @@ from skulkd.machine.tools import ToolError
 from skulkd.wire.machine import AcceleratorMetrics
 
 
-def read_accelerator(root: Path = Path("/")) -> AcceleratorMetrics:
+def read_accelerator(root: Path = Path("/"), platform: str = sys.platform) -> AcceleratorMetrics:
     """Read the best accelerator of this machine; the CPU when there is no other."""
-    chosen = choose(read_apple()) if sys.platform == "darwin" else _read_card(root)
-    return chosen or AcceleratorMetrics(vendor="cpu", name=this_hardware().chip or UNKNOWN)
+    chosen = choose(read_apple()) if platform == "darwin" else _read_card(root)
+    return chosen or AcceleratorMetrics(vendor="cpu", name=this_hardware(platform).chip or UNKNOWN)
 
 
 def choose(found: Sequence[AcceleratorMetrics]) -> AcceleratorMetrics | None:

@@ -22,6 +22,8 @@ Ring = tuple[Candidate, ...]
 Kinds = dict[NodeId, dict[NodeId, int]]
 # Free memory is compared in steps, so that two equal machines do not change places all the time.
 _STEP_BYTES = 256 * 1024**2
+# More ranks MLX does not join all to all.
+_MOST_RDMA_RANKS = 8
 
 
 class Search:
@@ -105,11 +107,10 @@ class Search:
         links = self._cluster.links
 
         def linked(one: Candidate, other: Candidate) -> bool:
-            both = one.rdma and other.rdma
-            return both and links.has_rdma(one.node_id, other.node_id)
+            return links.has_rdma(one.node_id, other.node_id)
 
         for clique in cliques(self.nodes, linked) if links.rdma else ():
-            if len(clique) > 1 and (led := self._led(clique)) is not None:
+            if 1 < len(clique) <= _MOST_RDMA_RANKS and (led := self._led(clique)) is not None:
                 yield led
 
     def _led(self, clique: Ring) -> Ring | None:

@@ -22,7 +22,7 @@ from skulkd.worker.group_link import Link
 from skulkd.worker.group_messages import GOAL, REPORT, Goal, Report
 from skulkd.worker.group_ports import NoAddress, PortHold, listen_addresses
 from skulkd.worker.group_seat import GroupSeat
-from skulkd.worker.launching import CannotLaunch, Prepared
+from skulkd.worker.launching import CannotLaunch, Prepared, try_links
 from skulkd.worker.options import GroupLimits
 from skulkd.worker.plan import EndAttempt, Enlist, Join, Prepare
 from skulkd.worker.slot import Slot
@@ -174,6 +174,7 @@ class Groups:
     async def _join(self, slot: Slot, seat: GroupSeat, attempt: int) -> None:
         try:
             prepared = await self._hands.prepare(slot)
+            await try_links(slot.instance, seat.rank)
             port = PortHold(listen_addresses(slot.instance, seat.rank))
         except (CannotLaunch, NoAddress, OSError) as error:
             later = error.later if isinstance(error, CannotLaunch) else isinstance(error, OSError)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import skulkd
+from skulkd.machine.rdma import device_problems
 from skulkd.runner.protocol import Configure, JacclLinks, RankLinks
 from skulkd.wire.ids import NodeId, RunnerId
 from skulkd.wire.instances import Instance, MlxJacclInstance
@@ -22,6 +23,7 @@ from skulkd.worker.group_ports import (
     coordinator,
     dial_list,
     listen_addresses,
+    rank_0_list,
     ring_address,
 )
 from skulkd.worker.guard import wait_for_room
@@ -69,12 +71,26 @@ class Prepared:
                     devices=instance.jaccl_devices,
                     coordinator=coordinator(instance, rank, ports),
                 )
+                update["group"] = rank_0_list(instance, rank, ports)
             else:
                 own = ring_address(instance, rank)
                 update["group"] = dial_list(instance, rank, own, ports)
         except NoAddress as error:
             raise CannotLaunch(str(error)) from error
         return Prepared(self.configure.model_copy(update=update), self.launch)
+
+
+async def try_links(instance: Instance, rank: int) -> None:
+    """Look at the RDMA devices of this rank before MLX does, which would only hang.
+
+    Raises CannotLaunch. Links of a TCP ring are tried by the ranks themselves.
+    """
+    if not isinstance(instance, MlxJacclInstance):
+        return
+    devices = sorted({name for name in instance.jaccl_devices[rank] if name is not None})
+    problems = await asyncio.to_thread(device_problems, devices)
+    if problems:
+        raise CannotLaunch(f"RDMA does not work on this node: {'; '.join(problems)}", later=True)
 
 
 class Launcher:

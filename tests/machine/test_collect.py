@@ -231,6 +231,7 @@ async def test_asker_that_is_cancelled_does_not_stop_the_reading(gate: Gate) -> 
 def test_every_reading_has_a_deadline(tmp_path: Path) -> None:
     assert set(DEADLINES_S) == {
         "memory", "disk", "system", "accelerator", "network", "identity", "processes",
+        "mactop", "metal", "rdma",
     }  # fmt: skip
     assert all(limit > 0 for limit in DEADLINES_S.values())
 
