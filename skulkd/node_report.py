@@ -75,7 +75,7 @@ class SelfReport:
         now = datetime.now(UTC)
         # Addresses and cables that cannot be read for a while are still there.
         self._network = found.network or self._network
-        self._rdma = found.rdma or self._rdma
+        self._rdma = self._rdma if found.rdma is None else found.rdma.after(self._rdma)
         readings = Readings(
             now,
             found.memory,

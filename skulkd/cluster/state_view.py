@@ -42,7 +42,11 @@ def merge(state: State, readings: Mapping[NodeId, Readings], now: datetime) -> S
     disks = {node: r.disk for node, r in known.items() if r.disk is not None}
     rdma = {node: r.rdma for node, r in known.items() if r.rdma is not None}
     thunderbolt = _thunderbolt(state, rdma)
-    looping = {node for cycle in thunderbolt["thunderbolt_bridge_cycles"] for node in cycle}
+    looping = {
+        node: thunderbolt["node_thunderbolt_bridge"][node].service_name or "Thunderbolt Bridge"
+        for cycle in thunderbolt["thunderbolt_bridge_cycles"]
+        for node in cycle
+    }
     return state.model_copy(
         update={
             "last_seen": last_seen,
@@ -62,7 +66,7 @@ def merge(state: State, readings: Mapping[NodeId, Readings], now: datetime) -> S
                     silence_seconds(seen, now),
                     known[node].warnings if node in known else (),
                     known[node].problems if node in known else (),
-                    in_bridge_loop=node in looping,
+                    looping_bridge=looping.get(node),
                 )
                 for node, seen in last_seen.items()
             },

@@ -4,6 +4,7 @@ Every tool may be missing or fail alone; the rest is still read. JACCL runs on m
 machine without `system_profiler` has none of it, whatever InfiniBand it has.
 """
 
+import ipaddress
 import re
 from collections.abc import Callable, Iterable
 from typing import TypeVar
@@ -85,13 +86,21 @@ def _problem(name: str, device: RdmaDevice | None) -> str | None:
 
 
 def _parse_device(block: str) -> RdmaDevice:
-    # The GID of an IPv4 address is that address in IPv6's notation for it.
-    address = re.search(r"GID\[\s*\d+\]:\s*::ffff:(\d+\.\d+\.\d+\.\d+)", block)
+    gids = re.findall(r"GID\[\s*\d+\]:\s*([0-9A-Fa-f:.]+)", block)
     return RdmaDevice(
         name=block.split(maxsplit=1)[0],
         active=re.search(r"^\s*state:\s*PORT_ACTIVE\b", block, re.MULTILINE) is not None,
-        ipv4=address[1] if address else None,
+        ipv4=next(filter(None, map(_mapped_ipv4, gids)), None),
     )
+
+
+def _mapped_ipv4(gid: str) -> str | None:
+    """The GID of an IPv4 address is that address in IPv6's notation for it."""
+    try:
+        mapped = ipaddress.IPv6Address(gid).ipv4_mapped
+    except ValueError:
+        return None
+    return None if mapped is None else str(mapped)
 
 
 def _tried(read: Callable[[], T], problems: list[str]) -> T | None:

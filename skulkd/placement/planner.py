@@ -13,7 +13,7 @@ from fractions import Fraction
 from skulkd.placement.candidates import Budget, Candidate, Cluster
 from skulkd.placement.eligible import Eligible, eligible
 from skulkd.placement.memory import Need, Share, context_token_limit
-from skulkd.placement.rdma_gaps import find_gaps
+from skulkd.placement.rdma_gaps import find_gaps, too_small
 from skulkd.placement.refusals import (
     DoesNotFit,
     Dropped,
@@ -89,7 +89,7 @@ def _plans(wish: Wish, cluster: Cluster, *, every_size: bool) -> list[Plan]:
         return found
     if usable.unread:
         raise InfoPending(len(cluster.nodes), wish.least, usable.unread)
-    raise _refusal(wish, search, usable.dropped, refused) or _no_rdma(wish, cluster, usable)
+    raise _refusal(wish, search, usable.dropped, refused) or _no_rdma(cluster, usable, search)
 
 
 def _never(wish: Wish) -> Refusal | None:
@@ -145,10 +145,12 @@ def _refusal(
     return None
 
 
-def _no_rdma(wish: Wish, cluster: Cluster, usable: Eligible) -> Refusal:
+def _no_rdma(cluster: Cluster, usable: Eligible, search: Search) -> Refusal:
     nodes = sorted(node.node_id for node in usable.nodes)
     gaps = find_gaps(nodes, cluster.rdma, cluster.os_versions, cluster.links)
-    return NoRdma(max(2, wish.least), gaps, usable.dropped)
+    if (joined := search.widest_rdma()) is not None:
+        gaps.insert(0, too_small([node.node_id for node in joined]))
+    return NoRdma(max(2, search.sizes.start), gaps, usable.dropped)
 
 
 def _rejected(wish: Wish, room: Room, ring: Sequence[Candidate]) -> RejectedCycle:

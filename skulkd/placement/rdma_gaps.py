@@ -19,6 +19,7 @@ from skulkd.wire.rdma import THUNDERBOLT_4_GBPS, NodeRdma, ThunderboltPort
 GapCode = Literal[
     "not_read", "not_macos", "thunderbolt_4", "macos_version", "disabled", "no_devices",
     "no_cable", "slow_link", "port_unknown", "port_down", "no_ipv4", "one_direction", "no_route",
+    "no_memory",
 ]  # fmt: skip
 MACOS_VERSION = (26, 2)
 
@@ -75,6 +76,12 @@ def find_gaps(
     for one, other in combinations(able, 2):
         gaps += _pair_gaps(one, other, rdma, links)
     return gaps
+
+
+def too_small(nodes: Sequence[NodeId]) -> RdmaGap:
+    """Nodes that RDMA joins, and that have too little memory together."""
+    text = f"{', '.join(nodes)} are joined by RDMA, but have too little memory for the model"
+    return RdmaGap("no_memory", nodes[0], text)
 
 
 def node_gap(node_id: NodeId, rdma: NodeRdma | None, version: str) -> RdmaGap | None:

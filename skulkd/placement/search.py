@@ -59,6 +59,12 @@ class Search:
         """Whether memory alone would allow it, whatever else speaks against it."""
         return any(self._best_linked(size) is not None for size in self.sizes)
 
+    def widest_rdma(self) -> Ring | None:
+        """The most nodes that RDMA joins, as many as asked for, whether the model fits or not."""
+        sizes = [size for size in self.sizes if size > 1]
+        sets = (ring for size in reversed(sizes) for ring in self._rdma_sets(size))
+        return next(sets, None)
+
     def waits_for_links(self) -> bool:
         """Whether it would fit if nodes that no link has been measured to were linked."""
         isolated = [node for node in self.nodes if not self._neighbours(node)]

@@ -77,6 +77,20 @@ class NodeRdma(CamelModel):
             and device.ipv4 is not None
         )
 
+    def after(self, earlier: "NodeRdma | None") -> "NodeRdma":
+        """This reading; cables and ports that could not be read are as they were before.
+
+        The switch is not kept: a status that is not known is not enabled.
+        """
+        if earlier is None or not self.problems:
+            return self
+        known = {
+            "ports": earlier.ports if self.ports is None else self.ports,
+            "devices": earlier.devices if self.devices is None else self.devices,
+            "bridge": earlier.bridge if self.bridge is None else self.bridge,
+        }
+        return self.model_copy(update=known)
+
     @property
     def identifiers(self) -> NodeThunderboltInfo | None:
         """The ports that have a name and an id, cabled or not."""

@@ -185,6 +185,17 @@ def test_an_old_port_with_the_switch_on_is_no_rdma(
         plan(wish_for(2), planned_for(scene, rdma))
 
 
+def test_a_clique_that_is_too_small_is_named_as_such(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = TRIO.changed("c", rdma="disabled", memory_gib=512)
+    cluster = planned_for(scene, read_scene(scene, tmp_path, monkeypatch))
+    wish = Wish(a_card(120), meta="MlxJaccl", min_nodes=2)
+    with pytest.raises(NoRdma, match="a, b are joined by RDMA, but have too little memory"):
+        plan(wish, cluster)
+    assert len(plan(replace(wish, meta="MlxRing"), cluster).ranks) == 2
+
+
 def test_a_machine_without_the_tools_of_macos_is_no_mac(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

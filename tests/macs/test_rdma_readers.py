@@ -204,3 +204,16 @@ def test_an_interface_without_an_address_is_named(put_on_path: PutOnPath) -> Non
     put_on_path(runs["ibv_devinfo", "-v"])
     [problem] = device_problems(["rdma_en2", "rdma_en3"])
     assert problem.startswith("en2 has no IPv4 address")
+
+
+def test_what_cannot_be_read_for_a_while_is_as_it_was_but_for_the_switch(
+    put_on_path: PutOnPath,
+) -> None:
+    put_on_path()
+    before = read_rdma()
+    put_on_path(Run(PROFILER, "", 1, "busy"), Run(("rdma_ctl", "status"), "", 1, "busy"))
+    after = read_rdma().after(before)
+    assert (after.ports, after.devices) == (before.ports, before.devices)
+    assert (after.switch, after.ctl_status) == ("unknown", None)
+    put_on_path(Run(("ibv_devinfo", "-v"), "", 255, "No IB devices found"))
+    assert read_rdma().after(before).devices == []
