@@ -118,6 +118,7 @@ def build_rooms(start: Start, node_id: NodeId) -> Rooms:
         StagedFiles(store.staging),
         environ=sources.environ, on_trace=observe.traces.took,
         homeless=lambda: tuple(cluster.core.ledger.waiting),
+        topology=lambda: view.current().topology,
     )  # fmt: skip
     worker = _worker(start, node_id, journal, replica, around)
     journal.on_change(worker.notify)

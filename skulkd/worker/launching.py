@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import skulkd
-from skulkd.machine.rdma import device_problems
 from skulkd.runner.protocol import Configure, JacclLinks, RankLinks
 from skulkd.wire.ids import NodeId, RunnerId
 from skulkd.wire.instances import Instance, MlxJacclInstance
@@ -78,19 +77,6 @@ class Prepared:
         except NoAddress as error:
             raise CannotLaunch(str(error)) from error
         return Prepared(self.configure.model_copy(update=update), self.launch)
-
-
-async def try_links(instance: Instance, rank: int) -> None:
-    """Look at the RDMA devices of this rank before MLX does, which would only hang.
-
-    Raises CannotLaunch. Links of a TCP ring are tried by the ranks themselves.
-    """
-    if not isinstance(instance, MlxJacclInstance):
-        return
-    devices = sorted({name for name in instance.jaccl_devices[rank] if name is not None})
-    problems = await asyncio.to_thread(device_problems, devices)
-    if problems:
-        raise CannotLaunch(f"RDMA does not work on this node: {'; '.join(problems)}", later=True)
 
 
 class Launcher:

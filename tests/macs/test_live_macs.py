@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -120,4 +121,13 @@ def test_what_is_placed_over_rdma_gets_its_matrix_and_serves(trio: LiveCluster) 
     answer = node.post("/v1/chat/completions", question)
     assert answer.status == 200, answer.body
     assert answer.body["usage"]["completion_tokens"] > 0
+    # JACCL would not notice that a rank is gone; the group does, and starts again as a whole.
+    before = {one.name: one.runner_pids() for one in trio.nodes}
+    os.kill(before["kite2"][0], signal.SIGKILL)
+    wait_until(
+        lambda: all(one.runner_pids() not in ([], before[one.name]) for one in trio.nodes),
+        "new runners on all nodes",
+    )
+    trio.wait_serving(instance_id)
+    assert node.post("/v1/chat/completions", question).status == 200
     assert node.ask("DELETE", f"/instance/{instance_id}").status == 200

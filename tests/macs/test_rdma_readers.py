@@ -8,18 +8,21 @@ from pathlib import Path
 
 import pytest
 
+from skulkd.cluster.topology import with_edge
 from skulkd.machine.rdma import device_problems, read_rdma
 from skulkd.machine.thunderbolt import parse_ports, parse_services
 from skulkd.machine.tools import ToolError
-from skulkd.wire.ids import InstanceId, ModelId, NodeId
+from skulkd.wire.ids import NodeId
 from skulkd.wire.instances import MlxJacclInstance
 from skulkd.wire.machine import ThunderboltBridgeStatus
 from skulkd.wire.rdma import NodeRdma, ThunderboltPort
-from skulkd.wire.shards import ShardAssignments
-from skulkd.worker.launching import CannotLaunch, try_links
+from skulkd.wire.topology import Connection, RdmaConnection, Topology
+from skulkd.worker.launching import CannotLaunch
+from skulkd.worker.rdma_links import try_links
 from tests.macs.kinds import GENERATIONS, M4_PRO_MINI, THUNDERBOLT_5, Kind
 from tests.macs.recorded import Cable, Mac, Run, install, record, uuid_of
 from tests.macs.scenes import TRIO
+from tests.worker.group_rig import a_group
 
 PROFILER = ("system_profiler", "SPThunderboltDataType", "-json")
 PORTS = ("networksetup", "-listallhardwareports")
@@ -169,6 +172,16 @@ def test_services_are_found_by_device_whatever_they_are_called() -> None:
     assert parse_services(text) == {"en0": "Ethernet", "bridge0": "My, own (bridge)"}
 
 
+def over_rdma(size: int, devices: list[list[str | None]]) -> MlxJacclInstance:
+    ring = a_group([NodeId(f"node-{rank}") for rank in range(size)])
+    return MlxJacclInstance(
+        instance_id=ring.instance_id,
+        shard_assignments=ring.shard_assignments,
+        jaccl_devices=devices,
+        jaccl_coordinators={},
+    )
+
+
 @pytest.mark.parametrize(
     ("devices", "words"),
     [
@@ -182,20 +195,38 @@ async def test_devices_are_tried_before_a_rank_is_started(
 ) -> None:
     put_on_path()
     assert bool(device_problems(devices)) == (words is not None)
-    instance = MlxJacclInstance(
-        instance_id=InstanceId("i"),
-        shard_assignments=ShardAssignments(
-            model_id=ModelId("org/name"), runner_to_shard={}, node_to_runner={}
-        ),
-        jaccl_devices=[[None, *devices]],
-        jaccl_coordinators={NodeId("a"): "0.0.0.0:5"},
-    )
+    instance = over_rdma(len(devices) + 1, [[None, *devices]])
     if words is None:
-        await try_links(instance, 0)
+        await try_links(instance, 0, Topology())
         return
     with pytest.raises(CannotLaunch, match=f"RDMA does not work on this node: {words}") as refused:
-        await try_links(instance, 0)
+        await try_links(instance, 0, Topology())
     assert refused.value.later
+
+
+@pytest.mark.parametrize(
+    ("leads_to", "words"),
+    [
+        ({"rdma_en2": "node-1", "rdma_en3": "node-2"}, None),
+        ({}, None),
+        ({"rdma_en2": "node-2"}, "rdma_en2 leads to node-2, not to node-1 any more"),
+    ],
+)
+async def test_cables_that_were_changed_since_are_named(
+    put_on_path: PutOnPath, leads_to: dict[str, str], words: str | None
+) -> None:
+    put_on_path()
+    graph = Topology()
+    for device, node in leads_to.items():
+        edge = RdmaConnection(source_rdma_iface=device, sink_rdma_iface="rdma_en9")
+        link = Connection(source=NodeId("node-0"), sink=NodeId(node), edge=edge)
+        graph = with_edge(graph, link)
+    instance = over_rdma(3, [[None, "rdma_en2", "rdma_en3"]])
+    if words is None:
+        await try_links(instance, 0, graph)
+        return
+    with pytest.raises(CannotLaunch, match=words):
+        await try_links(instance, 0, graph)
 
 
 def test_an_interface_without_an_address_is_named(put_on_path: PutOnPath) -> None:

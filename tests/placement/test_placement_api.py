@@ -22,6 +22,7 @@ from skulkd.wire.events import RunnerStatusUpdated
 from skulkd.wire.ids import ModelId, NodeId, RunnerId
 from skulkd.wire.machine import MetalLimits
 from skulkd.wire.placement import PlacementPreviewResponse
+from skulkd.wire.rdma import NodeRdma, ThunderboltPort
 from skulkd.wire.runners import MEMORY_GUARD, RunnerFailed, RunnerReady
 from tests.placement.a_cluster import MODEL, OWN, Client, asked, read, some_cluster
 from tests.placement.builders import GIB, a_card, memory_of
@@ -404,3 +405,19 @@ async def test_a_wired_limit_too_low_for_what_is_placed_is_warned_of_with_the_co
     assert told[message].startswith("sudo sysctl iogpu.wired_limit_mb=2")
     _, bundle = await client.ask("GET", "/v1/diagnostics/node")
     assert any(text.startswith(message) for text in bundle["warnings"])
+
+
+async def test_a_refusal_for_rdma_says_what_is_missing_on_which_node(
+    node: Services, client: Client
+) -> None:
+    port = ThunderboltPort(receptacle="1", interface="en2", link_speed="Up to 120 Gb/s")
+    states = {OWN: NodeRdma(ports=[port], switch="disabled"), "b": NodeRdma(switch="absent")}
+    for name, rdma in states.items():
+        readings = node.telemetry.of(NodeId(name))
+        assert readings is not None
+        node.telemetry.record(NodeId(name), replace(readings, rdma=rdma))
+    status, answer = await place(client, MODEL, instance_meta="MlxJaccl", min_nodes=2)
+    assert status == 400
+    missing = {gap["node"]: gap["code"] for gap in answer["error"]["refusal"]["missing"]}
+    assert missing == {OWN: "disabled", "b": "not_macos", "c": "not_read"}
+    assert f"hint: on {OWN}: start it in Recovery" in answer["error"]["message"]
