@@ -1,15 +1,21 @@
 """RDMA over Thunderbolt on this machine: ports, the switch, devices and the bridge in one reading.
 
 Every tool may be missing or fail alone; the rest is still read. JACCL runs on macOS only, so a
-machine without `system_profiler` has none of it, whatever InfiniBand it has.
+machine without `networksetup` has none of it, whatever InfiniBand it has.
 """
 
 import ipaddress
 import re
+import shutil
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from skulkd.machine.thunderbolt import read_bridge, read_hardware_ports, read_ports
+from skulkd.machine.thunderbolt import (
+    PORTS_COMMAND,
+    read_bridge,
+    read_hardware_ports,
+    read_ports,
+)
 from skulkd.machine.tools import ToolError, ToolFailed, ToolMissing, run_tool
 from skulkd.wire.rdma import NodeRdma, RdmaDevice, RdmaSwitch
 
@@ -20,10 +26,10 @@ T = TypeVar("T")
 
 def read_rdma() -> NodeRdma:
     """Everything about RDMA that can be read here; what cannot be read is a problem in it."""
+    if shutil.which(PORTS_COMMAND[0]) is None:
+        return NodeRdma(switch="absent")
     problems: list[str] = []
     hardware = _tried(read_hardware_ports, problems)
-    if hardware is None and not problems:
-        return NodeRdma(switch="absent")
     ports = _tried(lambda: read_ports(hardware or {}), problems)
     bridge = _tried(lambda: read_bridge(hardware or {}), problems)
     switch = _tried(read_switch, problems)

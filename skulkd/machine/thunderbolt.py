@@ -13,7 +13,7 @@ from skulkd.machine.tools import ToolError, run_tool
 from skulkd.wire.machine import ThunderboltBridgeStatus
 from skulkd.wire.rdma import ThunderboltPort
 
-# Other Macs wait as long as this for a port that was just plugged in.
+# The profiler is slow on a busy machine, and while a cable is being plugged in.
 PROFILER_TIMEOUT_S = 20.0
 NETWORKSETUP_TIMEOUT_S = 5.0
 PORTS_COMMAND = ("networksetup", "-listallhardwareports")
@@ -63,7 +63,6 @@ def _ports_of(bus: dict[str, Any], devices: Mapping[str, str]) -> Iterator[Thund
             domain_uuid=_text(bus, "domain_uuid_key") if len(tags) == 1 else None,
             link_speed=_text(tag, "current_speed_key") or "",
             peer_uuid=None if peer is None else _text(peer, "domain_uuid_key"),
-            peer_name=None if peer is None else _text(peer, "_name"),
             peer_rdma=None if peer is None else _offers_rdma(peer),
         )
 

@@ -169,6 +169,7 @@ def _port_gap(node: NodeId, peer: NodeId, rdma: NodeRdma, port: ThunderboltPort)
     device = rdma.device(port)
     if device is None or not device.active:
         what = "is down" if device is not None else "is not there"
+        what += ": the Mac at its other end offers no RDMA" if port.peer_rdma is False else ""
         return gap("port_down", f"{port.rdma_interface} on {node}, towards {peer}, {what}")
     if device.ipv4 is None:
         bridged = " (the Thunderbolt bridge is on)" if rdma.bridge and rdma.bridge.enabled else ""

@@ -29,7 +29,6 @@ class ThunderboltPort(CamelModel):
     domain_uuid: str | None = Field(default=None, description="The same until the next boot.")
     link_speed: str = ""
     peer_uuid: str | None = Field(default=None, description="Of the port of another Mac.")
-    peer_name: str | None = None
     peer_rdma: bool | None = Field(default=None, description="Whether the other Mac has it on.")
 
     @property

@@ -62,7 +62,6 @@ def test_ports_of_every_generation_are_joined_by_name(kind: Kind) -> None:
         domain_uuid=uuid_of(mac, "2"),
         link_speed="80 Gb/s" if fast else "40 Gb/s",
         peer_uuid=uuid_of(peer, "2"),
-        peer_name="b",
         peer_rdma=True,
     )
     # A disk is connected, but no Mac.
