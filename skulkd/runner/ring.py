@@ -30,12 +30,14 @@ _LAST_RANK_WAITS_S = 0.05
 _OTHER_GROUPS = frozenset(
     {"MLX_JACCL_RING", "JACCL_RING", "JACCL_RANK", "JACCL_IBV_DEVICES", "JACCL_COORDINATOR"}
 )
+_EXHAUSTED = "The RDMA driver is out of resources: restart this machine"
 # What errors of JACCL mean, by the words that are in them.
 _CAUSES = {
     "Could not find device": "RDMA is off on this node, or its ports have changed: rdma_ctl status",
-    "protection domain": "The port is down or its driver is worn out: replug it, then restart",
-    "queue pair": "The RDMA driver has no queue pairs left: restart this machine",
-    "memory region": "The RDMA driver has no memory regions left: restart this machine",
+    "protection domain": "The port is down, or its driver needs a reset: replug the cable, then restart",
+    "Creating the queue pair": _EXHAUSTED,
+    "create queue pair": _EXHAUSTED,
+    "memory region": _EXHAUSTED,
     "IPv4-mapped GID": "Its Thunderbolt port needs an IPv4 address and must be in no bridge",
     "RTR failed": "The cables are not where the plan has them, or a bridge is on",
 }
@@ -110,12 +112,12 @@ def join_jaccl(
                 )
                 prove(group)
         except (RuntimeError, ValueError, GroupUnreachable) as error:
-            why = f"MLX could not join the jaccl group: {error}. {_cause(str(error))}"
+            why = f"MLX could not join the jaccl group: {error}. {cause_of(str(error))}"
             raise side_channel.failure or GroupUnreachable(why.strip()) from error
     return group
 
 
-def _cause(error: str) -> str:
+def cause_of(error: str) -> str:
     """What an error of JACCL means; empty for one that is not known."""
     return next((cause for text, cause in _CAUSES.items() if text in error), "")
 

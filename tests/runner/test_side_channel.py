@@ -13,7 +13,7 @@ from skulkd.runner.protocol import JacclLinks
 from skulkd.runner.rank_server import Credentials
 from skulkd.runner.rank_stream import Transport
 from skulkd.runner.rendezvous import GroupUnreachable, Meeting, Party, meet
-from skulkd.runner.ring import join_jaccl
+from skulkd.runner.ring import cause_of, join_jaccl
 from skulkd.runner.side_channel import SideChannel
 from tests.runner.rank_group import free_hosts
 from tests.runner.runner_process import DEADLINE_S
@@ -119,3 +119,19 @@ def test_the_hook_is_known_to_mlx_which_has_no_rdma_here(monkeypatch: pytest.Mon
     assert os.environ["MLX_IBV_DEVICES"].endswith("group.json")
     # Its mere presence would make MLX form a ring.
     assert "MLX_JACCL_RING" not in os.environ
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        ("[jaccl] Changing queue pair to RTR failed with errno 22", "cables"),
+        ("[jaccl] Couldn't create queue pair", "restart this machine"),
+        ("[jaccl] Creating the queue pair failed with errno 16", "restart this machine"),
+        ("[jaccl] Couldn't allocate protection domain", "replug"),
+        ("[jaccl] Could not find device rdma_en3 (0 available)", "rdma_ctl status"),
+        ("[jaccl] something new", ""),
+    ],
+)
+def test_errors_of_jaccl_are_explained(error: str, words: str) -> None:
+    assert words in cause_of(error)
+    assert bool(words) == bool(cause_of(error))
