@@ -31,8 +31,8 @@ _HINTS: Mapping[GapCode, str] = {
     "no_cable": "connect {node} and {other} by a Thunderbolt 5 cable",
     "slow_link": "use a Thunderbolt 5 cable and ports between {node} and {other}",
     "port_down": "check the cable of {device} on {node} and rdma_ctl status at its other end",
-    "no_ipv4": "on {node}: turn the Thunderbolt bridge off, then give {interface} an address:"
-    " sudo ifconfig {interface} inet 192.168.0.1/30",
+    "no_ipv4": "on {node}: turn the Thunderbolt bridge off, then give {interface} an address in a"
+    " network that only this cable has: sudo ifconfig {interface} inet 192.168.0.{end}/30",
     "no_route": "connect {node} and {other} by Ethernet or Wi-Fi, too",
 }
 
@@ -55,6 +55,7 @@ class RdmaGap:
             other=self.other,
             device=self.device,
             interface=self.device.removeprefix("rdma_"),
+            end=1 if self.node_id < (self.other or "") else 2,
         )
 
     @property

@@ -34,7 +34,7 @@ _EXHAUSTED = "The RDMA driver is out of resources: restart this machine"
 # What errors of JACCL mean, by the words that are in them.
 _CAUSES = {
     "Could not find device": "RDMA is off on this node, or its ports have changed: rdma_ctl status",
-    "protection domain": "The port is down, or its driver needs a reset: replug the cable, then restart",
+    "protection domain": "The port is down, or its driver must be reset: replug it, then restart",
     "Creating the queue pair": _EXHAUSTED,
     "create queue pair": _EXHAUSTED,
     "memory region": _EXHAUSTED,

@@ -10,10 +10,13 @@ import pytest
 from skulkd.machine.rdma import read_rdma
 from skulkd.placement.built import instance_of
 from skulkd.placement.fresh import make_fresh
+from skulkd.placement.links import links_of
 from skulkd.placement.planner import plan
 from skulkd.placement.refusals import NoRdma
 from skulkd.placement.wish import Wish
+from skulkd.wire.ids import NodeId
 from skulkd.wire.instances import MlxJacclInstance
+from skulkd.wire.topology import RdmaConnection
 from tests.macs.kinds import M2_MAX, M4_MINI
 from tests.macs.recorded import Cable, Run
 from tests.macs.scenes import DUO, QUAD, TRIO, Scene, merged, planned_for, read_scene
@@ -149,7 +152,7 @@ BROKEN = {
         pytest.param(
             TRIO.changed("b", without_ipv4=frozenset({"2"}), bridge=True), "no_ipv4",
             r"en3 on b has no IPv4 address \(the Thunderbolt bridge is on\)",
-            "sudo ifconfig en3 inet", id="no address",
+            "sudo ifconfig en3 inet 192.168.0.1/30", id="no address",
         ),
         pytest.param(
             replace(TRIO, cables=(*TRIO.cables[:2], Cable(("b", "2"), ("c", "2"), "40 Gb/s"))),
@@ -173,6 +176,25 @@ def test_a_refusal_names_what_is_missing_on_which_node(
     # The other two are still joined by RDMA, and all three by TCP.
     assert len(plan(wish_for(2), cluster).ranks) == 2
     assert len(plan(replace(wish_for(3), meta="MlxRing"), cluster).ranks) == 3
+
+
+def test_a_status_that_is_not_known_is_not_enabled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = merged(DUO, read_scene(DUO, tmp_path / "known", monkeypatch))
+    assert len(links_of(known).rdma) == 2
+    # Edges alone, as another implementation may report them, are not enough.
+    del known.node_rdma_ctl[NodeId("b")]
+    assert links_of(known).rdma == {}
+    unknown = DUO.changed("b", instead=GARBLED)
+    state = merged(unknown, read_scene(unknown, tmp_path / "unknown", monkeypatch))
+    leaving = {
+        source
+        for source, sinks in state.topology.connections.items()
+        for edges in sinks.values()
+        if any(isinstance(edge, RdmaConnection) for edge in edges)
+    }
+    assert leaving == {"a"}
 
 
 def test_an_old_port_with_the_switch_on_is_no_rdma(
