@@ -13,6 +13,7 @@ from skulkd.machine.collect import MachineMonitor
 from skulkd.wire.ids import NodeId
 from skulkd.wire.links import MeasuredLink
 from skulkd.wire.machine import NodeIdentity, NodeNetworkInfo
+from skulkd.wire.rdma import NodeRdma
 
 READINGS_INTERVAL_S = 2.0
 
@@ -66,13 +67,15 @@ class SelfReport:
         self._telemetry = telemetry
         self._voice = voice
         self._network = NodeNetworkInfo()
+        self._rdma: NodeRdma | None = None
 
     async def read_once(self) -> None:
         """One look at the machine. The first also makes the node known."""
         found = await self._monitor.read()
         now = datetime.now(UTC)
-        # Addresses that cannot be read for a while are still there.
+        # Addresses and cables that cannot be read for a while are still there.
         self._network = found.network or self._network
+        self._rdma = self._rdma if found.rdma is None else found.rdma.after(self._rdma)
         readings = Readings(
             now,
             found.memory,
@@ -85,6 +88,8 @@ class SelfReport:
             self._voice.draining(),
             found.wired,
             tuple(self._voice.problems()),
+            self._rdma,
+            found.metal,
         )
         self._telemetry.record(self._node_id, readings)
         self._voice.publish()

@@ -102,7 +102,7 @@ def build_rooms(start: Start, node_id: NodeId) -> Rooms:
     name = started.node_name
     replica, telemetry, events = Replica(), Telemetry(), EventLog()
     journal = Journal(events, replica)
-    monitor = MachineMonitor(name=name, models_dir=sources.paths.models, version=__version__)
+    monitor = _monitor(start)
     setup = decide_setup(start, node_id)
     library = ModelLibrary(
         sources.paths, sources.environ, store=setup.store_root, staging=setup.area
@@ -124,6 +124,7 @@ def build_rooms(start: Start, node_id: NodeId) -> Rooms:
         StagedFiles(store.staging),
         environ=sources.environ, on_trace=observe.traces.took,
         homeless=lambda: tuple(cluster.core.ledger.waiting),
+        topology=lambda: view.current().topology,
     )  # fmt: skip
     worker = _worker(start, node_id, journal, replica, around)
     journal.on_change(worker.notify)
@@ -151,6 +152,16 @@ def build_rooms(start: Start, node_id: NodeId) -> Rooms:
         observe=observe,
         tasks=tasks,
         tls=start.tls.watch,
+    )
+
+
+def _monitor(start: Start) -> MachineMonitor:
+    settings = start.settings
+    return MachineMonitor(
+        name=settings.started.node_name,
+        models_dir=settings.sources.paths.models,
+        version=__version__,
+        platform=start.platform,
     )
 
 

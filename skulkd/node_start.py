@@ -9,6 +9,7 @@ import logging
 import os
 import resource
 import socket
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -46,6 +47,8 @@ class Options:
     api_port: int | None = None
     log_level: int = logging.INFO
     worker: bool = True
+    platform: str = sys.platform
+    """Whose tools read this machine: those of macOS for "darwin", else those of Linux."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,7 @@ class Start:
     sockets: Sequence[socket.socket]
     worker: bool = True
     tls: NodeTls = field(default_factory=NodeTls)
+    platform: str = sys.platform
 
 
 def prepare(options: Options) -> Start:
@@ -75,7 +79,7 @@ def prepare(options: Options) -> Start:
     except ListenError as error:
         raise StartError(EXIT_FAILED, [str(error)]) from error
     _raise_open_files()
-    return Start(settings, secret, address, sockets, options.worker, tls)
+    return Start(settings, secret, address, sockets, options.worker, tls, options.platform)
 
 
 def working_directory() -> str:

@@ -150,6 +150,7 @@ def spawn_daemon(
     environ: Mapping[str, str] | None = None,
     listen: str | None = "127.0.0.1:0",
     enter: Callable[[], None] = lambda: None,
+    module: str = "skulkd",
 ) -> DaemonProcess:
     """Start a daemon without waiting for it. `enter` runs in the child before it is one."""
 
@@ -158,7 +159,7 @@ def spawn_daemon(
         enter()
 
     listening = () if listen is None else ("--listen", listen)
-    command = [sys.executable, "-m", "skulkd", "run", *listening, *arguments]
+    command = [sys.executable, "-m", module, "run", *listening, *arguments]
     return attach(home, command, daemon_environ(home, environ), cwd=cwd, prepare=prepare)
 
 

@@ -45,6 +45,15 @@ def drain_word(value: object) -> str:
     return "draining" if value else EMPTY
 
 
+def rdma_text(value: object) -> str:
+    """`on: kite2, kite3`, `on, no link` or `off`; nothing where it is not known."""
+    enabled = flag(value, "enabled")
+    if enabled is None:
+        return EMPTY
+    links = ", ".join(str(name) for name in sequence(value, "links"))
+    return "off" if not enabled else f"on: {links}" if links else "on, no link"
+
+
 def trip(value: object) -> str:
     return f"{value:.1f}ms" if isinstance(value, int | float) else EMPTY
 
@@ -101,6 +110,7 @@ NODES = Resource(
         Column("model", "hardware.model", "Hardware model.", wide=True),
         Column("chip", "hardware.chip", "Processor.", wide=True),
         Column("os", "os", "Operating system.", wide=True),
+        Column("rdma", "rdma", "RDMA over Thunderbolt, and to which nodes.", rdma_text, True),
         Column(
             "disk-size", "disk.totalBytes", "Size of the models volume.", size, True, right=True
         ),
@@ -221,7 +231,21 @@ def _item(
         "commit": text(identity, "skulkCommit"),
         "hardware": {"model": text(identity, "modelId"), "chip": text(identity, "chipId")},
         "os": text(identity, "osVersion"),
+        "rdma": _rdma(state, node_id),
     }
+
+
+def _rdma(state: object, node_id: str) -> dict[str, object] | None:
+    """None where the node has not said whether RDMA is enabled."""
+    enabled = flag(state, "nodeRdmaCtl", node_id, "enabled")
+    if enabled is None:
+        return None
+    linked = [
+        node_name(state, sink)
+        for sink, edges in mapping(state, "topology", "connections", node_id).items()
+        if any(text(edge, "sourceRdmaIface") for edge in (edges if isinstance(edges, list) else []))
+    ]
+    return {"enabled": enabled, "links": sorted(linked)}
 
 
 def _as_member(member: Document) -> dict[str, object]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from skulkd.api.services import Services
-from skulkd.machine.warnings import leaked_wired_warning
+from skulkd.machine.warnings import leaked_wired_warning, metal_warnings
 from skulkd.observe.placement_view import view_placements
+from skulkd.placement.promises import shares_of
 from skulkd.wire.cluster import NodeWarning
 
 
@@ -24,6 +25,23 @@ def node_warnings(node: Services) -> list[NodeWarning]:
         alive = any(record.process_alive for record in supervisors)
         leaked = leaked_wired_warning(readings.wired, runner_alive=alive)
         found |= {*readings.warnings, *([leaked] if leaked else [])}
-    texts = sorted(found)
-    told = [NodeWarning(message=text) for text in texts]
-    return [*told, *worker.warnings(), *node.tls.warnings()]
+    return [
+        *(NodeWarning(message=text) for text in sorted(found)),
+        *worker.warnings(),
+        *limit_warnings(node),
+        *node.tls.warnings(),
+    ]
+
+
+def limit_warnings(node: Services) -> list[NodeWarning]:
+    """What the GPU of this Mac lacks for the models that are placed here."""
+    readings, own = node.telemetry.of(node.identity.node_id), node.identity.node_id
+    if readings is None:
+        return []
+    placed = sum(
+        need
+        for instance in node.replica.state.instances.values()
+        for node_id, need, _ in shares_of(instance)
+        if node_id == own
+    )
+    return list(metal_warnings(readings.metal, readings.memory, placed))

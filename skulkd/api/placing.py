@@ -112,6 +112,8 @@ class Placements:
             draining=frozenset(self._draining()),
             credits=self._credits.available(now),
             vram_credits=self._vram_credits.available(now),
+            rdma=self._state.rdma(),
+            wired_limits=self._state.wired_limits(),
         )
 
     async def news(self, model_id: str) -> dict[NodeId, NodeNews]:

@@ -25,8 +25,12 @@ def node_health(
     silence_s: float,
     warnings: Iterable[str] = (),
     problems: Iterable[Problem] = (),
+    *,
+    looping_bridge: str | None = None,
 ) -> NodeHealth:
-    """Reasons in a fixed order: downloads, disk, event log, problems, silence.
+    """Reasons in a fixed order: downloads, disk, event log, problems, bridge loop, silence.
+
+    `looping_bridge` is the name of a bridge that is part of a loop of cables.
 
     What was not read is none.
     """
@@ -39,6 +43,8 @@ def node_health(
         judged += _disk_reasons(disk)
     judged += [("warn", _degraded(text)) for text in warnings if text.startswith(EVENT_LOG)]
     judged += [("error", reason) for one in problems if (reason := _problem(one)) is not None]
+    if looping_bridge is not None:
+        judged.append(("warn", _bridge_loop(looping_bridge)))
     if silence_s > UNREACHABLE_S:
         judged.append(("warn", _silent(silence_s)))
     levels = {level for level, _ in judged}
@@ -97,6 +103,16 @@ def _problem(problem: Problem) -> HealthReason | None:
         if code == problem.code:
             return HealthReason(code=code, message=problem.message, remediation=problem.remediation)
     return None
+
+
+def _bridge_loop(service: str) -> HealthReason:
+    return HealthReason(
+        code="bridge_loop",
+        message=f"its network service {service} bridges a loop of Thunderbolt cables: one broadcast"
+        " circulates for ever",
+        remediation="Turn it off on every node of the loop: sudo networksetup"
+        f" -setnetworkserviceenabled '{service}' off",
+    )
 
 
 def _silent(silence_s: float) -> HealthReason:

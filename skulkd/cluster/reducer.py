@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, assert_never
 
 from skulkd.cluster import topology
-from skulkd.cluster.bridge_cycles import bridge_cycles
+from skulkd.cluster.bridge_cycles import bridge_cycles, cables_of_graph
 from skulkd.placement.records import needs_settling, settled, with_stuck
 from skulkd.wire.downloads import DownloadProgress
 from skulkd.wire.events import (
@@ -212,11 +212,11 @@ def _gathered(state: State, event: NodeGatheredInfo) -> Changes:
         case MacThunderboltConnections():
             links = topology.rdma_edges(info.connections, state.node_thunderbolt, node_id)
             graph = topology.with_rdma_edges(graph, node_id, links)
-            cycles = bridge_cycles(graph, state.node_thunderbolt_bridge)
+            cycles = bridge_cycles(cables_of_graph(graph), state.node_thunderbolt_bridge)
             return {**seen, "topology": graph, "thunderbolt_bridge_cycles": cycles}
         case ThunderboltBridgeInfo():
             bridges = {**state.node_thunderbolt_bridge, node_id: info.status}
-            cycles = bridge_cycles(graph, bridges)
+            cycles = bridge_cycles(cables_of_graph(graph), bridges)
             return {**seen, "node_thunderbolt_bridge": bridges, "thunderbolt_bridge_cycles": cycles}
         case _ as unreachable:
             assert_never(unreachable)
@@ -235,7 +235,7 @@ def _without_node(state: State, node_id: NodeId) -> Changes:
         "node_network": _drop(state.node_network, node_id),
         "node_thunderbolt": _drop(state.node_thunderbolt, node_id),
         "node_thunderbolt_bridge": bridges,
-        "thunderbolt_bridge_cycles": bridge_cycles(graph, bridges),
+        "thunderbolt_bridge_cycles": bridge_cycles(cables_of_graph(graph), bridges),
     }
 
 

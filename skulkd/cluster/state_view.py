@@ -9,12 +9,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from typing import Any
 
+from skulkd.cluster.bridge_cycles import bridge_cycles, cables_of_ports
 from skulkd.cluster.health import node_health, silence_seconds
 from skulkd.cluster.replica import Replica
 from skulkd.cluster.telemetry import Readings, Telemetry
-from skulkd.cluster.topology import with_links, with_node
+from skulkd.cluster.topology import with_links, with_node, with_rdma_readings
 from skulkd.wire.ids import NodeId
+from skulkd.wire.rdma import NodeRdma
 from skulkd.wire.state import State
 
 MAX_AGE_S = 1.0
@@ -37,6 +40,13 @@ def merge(state: State, readings: Mapping[NodeId, Readings], now: datetime) -> S
     for node in last_seen:
         graph = with_node(graph, node)
     disks = {node: r.disk for node, r in known.items() if r.disk is not None}
+    rdma = {node: r.rdma for node, r in known.items() if r.rdma is not None}
+    thunderbolt = _thunderbolt(state, rdma)
+    looping = {
+        node: thunderbolt["node_thunderbolt_bridge"][node].service_name or "Thunderbolt Bridge"
+        for cycle in thunderbolt["thunderbolt_bridge_cycles"]
+        for node in cycle
+    }
     return state.model_copy(
         update={
             "last_seen": last_seen,
@@ -45,7 +55,10 @@ def merge(state: State, readings: Mapping[NodeId, Readings], now: datetime) -> S
             "node_identities": {n: r.identity for n, r in known.items() if r.identity is not None},
             "node_disk": disks,
             "node_network": {**state.node_network, **networks},
-            "topology": with_links(graph, {n: r.links for n, r in known.items()}),
+            "topology": with_rdma_readings(
+                with_links(graph, {n: r.links for n, r in known.items()}), rdma
+            ),
+            **thunderbolt,
             "node_health": {
                 node: node_health(
                     state.downloads.get(node, ()),
@@ -53,11 +66,29 @@ def merge(state: State, readings: Mapping[NodeId, Readings], now: datetime) -> S
                     silence_seconds(seen, now),
                     known[node].warnings if node in known else (),
                     known[node].problems if node in known else (),
+                    looping_bridge=looping.get(node),
                 )
                 for node, seen in last_seen.items()
             },
         }
     )
+
+
+def _thunderbolt(state: State, rdma: Mapping[NodeId, NodeRdma]) -> dict[str, Any]:
+    """Ports, bridges and the RDMA switch, and the loops of bridges that follow from them."""
+    ports = {node: info for node, r in rdma.items() if (info := r.identifiers) is not None}
+    bridges = {node: r.bridge for node, r in rdma.items() if r.bridge is not None}
+    switches = {node: status for node, r in rdma.items() if (status := r.ctl_status) is not None}
+    bridging = {**state.node_thunderbolt_bridge, **bridges}
+    cycles = state.thunderbolt_bridge_cycles
+    if ports:
+        cycles = bridge_cycles(cables_of_ports(rdma), bridging)
+    return {
+        "node_thunderbolt": {**state.node_thunderbolt, **ports},
+        "node_thunderbolt_bridge": bridging,
+        "thunderbolt_bridge_cycles": cycles,
+        "node_rdma_ctl": {**state.node_rdma_ctl, **switches},
+    }
 
 
 class StateView:
@@ -81,6 +112,20 @@ class StateView:
     def current(self) -> State:
         """The merged state at this moment."""
         return self.over(self._replica.state)
+
+    def rdma(self) -> dict[NodeId, NodeRdma]:
+        """What nodes know of RDMA beside the state: why a link does not work."""
+        readings = self._telemetry.all()
+        return {node: r.rdma for node, r in readings.items() if r.rdma is not None}
+
+    def wired_limits(self) -> dict[NodeId, int]:
+        """The most that the GPUs of Macs may wire, in bytes."""
+        readings = self._telemetry.all()
+        return {
+            node: r.metal.wired_limit.in_bytes
+            for node, r in readings.items()
+            if r.metal is not None and r.metal.wired_limit is not None
+        }
 
     def over(self, state: State) -> State:
         """This state, merged with the readings of this moment."""

@@ -13,10 +13,12 @@ from skulkd.wire.links import MeasuredLink
 from skulkd.wire.machine import (
     DiskUsage,
     MemoryUsage,
+    MetalLimits,
     NodeIdentity,
     NodeNetworkInfo,
     SystemPerformanceProfile,
 )
+from skulkd.wire.rdma import NodeRdma
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +48,9 @@ class Readings:
     """It takes no new placements and, where it can be avoided, no new requests."""
     wired: Memory | None = None
     problems: tuple[Problem, ...] = ()
+    rdma: NodeRdma | None = None
+    metal: MetalLimits | None = None
+    """None on everything but a Mac."""
 
 
 def dump_readings(readings: Readings) -> bytes:

@@ -9,6 +9,7 @@ from skulkd.wire.gathered import ThunderboltConnection
 from skulkd.wire.ids import NodeId
 from skulkd.wire.links import MeasuredLink
 from skulkd.wire.machine import NodeThunderboltInfo
+from skulkd.wire.rdma import NodeRdma
 from skulkd.wire.topology import (
     Connection,
     Edge,
@@ -75,6 +76,22 @@ def rdma_edges(
             edge = RdmaConnection(source_rdma_iface=near[1], sink_rdma_iface=far[1])
             found.append(Connection(source=source, sink=far[0], edge=edge))
     return found
+
+
+def with_rdma_readings(graph: Topology, nodes: Mapping[NodeId, NodeRdma]) -> Topology:
+    """The graph with the cables over which RDMA works, as far as the node at their start can tell.
+
+    Nodes that report no ports keep the edges they have.
+    """
+    ports = {node: info for node, rdma in nodes.items() if (info := rdma.identifiers) is not None}
+    for node_id in ports:
+        cables = [
+            ThunderboltConnection(source_uuid=port.domain_uuid, sink_uuid=port.peer_uuid)
+            for port in nodes[node_id].ports or ()
+            if port.domain_uuid and port.peer_uuid and nodes[node_id].usable(port)
+        ]
+        graph = with_rdma_edges(graph, node_id, rdma_edges(cables, ports, node_id))
+    return graph
 
 
 def with_rdma_edges(graph: Topology, source: NodeId, links: Iterable[Connection]) -> Topology:

@@ -28,15 +28,17 @@ class AcceleratorReading:
 
 
 def read_accelerator(
-    root: Path = Path("/"), environ: Mapping[str, str] = os.environ
+    root: Path = Path("/"),
+    environ: Mapping[str, str] = os.environ,
+    platform: str = sys.platform,
 ) -> AcceleratorReading:
     """Read the best accelerator of this machine; the CPU when there is no other.
 
     Raises NvmlError when the NVIDIA driver is broken and no other card is there: that is not
     "no GPU".
     """
-    if sys.platform == "darwin":
-        return AcceleratorReading(choose(read_apple()) or _cpu())
+    if platform == "darwin":
+        return AcceleratorReading(choose(read_apple()) or _cpu(platform))
     visible = environ.get(VISIBLE)
     broken: NvmlError | None = None
     try:
@@ -50,7 +52,9 @@ def read_accelerator(
     if chosen is None and broken is not None:
         raise broken
     warnings = gpu_warnings(build, installed_builds(), survey, gpu, visible)
-    return AcceleratorReading(chosen or _cpu(), (*warnings, *([str(broken)] if broken else ())))
+    return AcceleratorReading(
+        chosen or _cpu(platform), (*warnings, *([str(broken)] if broken else ()))
+    )
 
 
 def choose(found: Sequence[AcceleratorMetrics]) -> AcceleratorMetrics | None:
@@ -72,5 +76,5 @@ def _one_of(metrics: AcceleratorMetrics, count: int) -> AcceleratorMetrics:
     return metrics.model_copy(update={"name": f"{metrics.name} (1 of {count})"})
 
 
-def _cpu() -> AcceleratorMetrics:
-    return AcceleratorMetrics(vendor="cpu", name=this_hardware().chip or UNKNOWN)
+def _cpu(platform: str) -> AcceleratorMetrics:
+    return AcceleratorMetrics(vendor="cpu", name=this_hardware(platform).chip or UNKNOWN)

@@ -74,6 +74,17 @@ class Collector:
             problem=f"{self._name}: no answer within {self._deadline_s:g} s, waiting since {since}"
         )
 
+    def latest(self) -> Outcome | None:
+        """The last outcome, without waiting; the next reading is started when it is due.
+
+        None before the first has ended.
+        """
+        last = self._last
+        running = self._flight is not None and not self._flight.result.done()
+        if not running and (last is None or self._clock() - last[0] >= self._refresh_s):
+            self._start()
+        return None if last is None else last[1]
+
     def _start(self) -> _Flight:
         flight = _Flight(self._clock(), datetime.now(UTC), concurrent.futures.Future())
         flight.result.set_running_or_notify_cancel()

@@ -42,10 +42,10 @@ class System:
     build: str | None = None
 
 
-def read_identity(name: str, version: str) -> NodeIdentity:
+def read_identity(name: str, version: str, platform: str = sys.platform) -> NodeIdentity:
     """Everything a NodeIdentity holds, for a node called `name` that runs our `version`."""
-    hardware = this_hardware()
-    system = _read_macos_system() if sys.platform == "darwin" else read_linux_system()
+    hardware = this_hardware(platform)
+    system = _read_macos_system() if platform == "darwin" else read_linux_system()
     return NodeIdentity(
         model_id=hardware.model or UNKNOWN,
         chip_id=hardware.chip or UNKNOWN,
@@ -58,9 +58,9 @@ def read_identity(name: str, version: str) -> NodeIdentity:
 
 
 @cache
-def this_hardware() -> Hardware:
+def this_hardware(platform: str = sys.platform) -> Hardware:
     """Model and chip of this machine, asked once: they do not change while we run."""
-    return read_macos_hardware() if sys.platform == "darwin" else read_linux_hardware()
+    return read_macos_hardware() if platform == "darwin" else read_linux_hardware()
 
 
 def read_linux_hardware(root: Path = Path("/")) -> Hardware:

@@ -62,12 +62,18 @@ def macos_available(total: int, stat: VmStat) -> int:
 class MemoryReader:
     """Reads memory again and again; remembers where its control group is."""
 
-    def __init__(self, root: Path = Path("/"), environ: Mapping[str, str] = os.environ) -> None:
-        self._cgroup = find_cgroup_dirs(root) if sys.platform == "linux" else None
+    def __init__(
+        self,
+        root: Path = Path("/"),
+        environ: Mapping[str, str] = os.environ,
+        platform: str = sys.platform,
+    ) -> None:
+        self._macos = _MacMemory() if platform == "darwin" else None
+        self._cgroup = find_cgroup_dirs(root) if platform == "linux" else None
         self._available = _told_available(environ)
 
     def __call__(self) -> MemoryReading:
-        reading = _read_macos() if sys.platform == "darwin" else self._read_linux()
+        reading = self._read_linux() if self._macos is None else self._macos.read()
         if self._available is None:
             return reading
         usage = reading.usage.model_copy(update={"ram_available": self._available})
@@ -91,13 +97,25 @@ def _read_psutil() -> Numbers:
     return Numbers(ram.total, ram.available, swap.total, swap.free)
 
 
-def _read_macos() -> MemoryReading:
-    stat = parse_vm_stat(run_tool(["vm_stat"], VM_STAT_TIMEOUT_S))
-    host = _read_psutil()
-    numbers = Numbers(
-        host.total, macos_available(host.total, stat), host.swap_total, host.swap_available
-    )
-    return MemoryReading(usage=_usage(numbers), wired=Memory.of(stat.wired))
+class _MacMemory:
+    """Memory of a Mac; what is installed is asked once."""
+
+    def __init__(self) -> None:
+        self._installed = 0
+
+    def read(self) -> MemoryReading:
+        self._installed = self._installed or _installed_bytes()
+        stat = parse_vm_stat(run_tool(["vm_stat"], VM_STAT_TIMEOUT_S))
+        swap, available = psutil.swap_memory(), macos_available(self._installed, stat)
+        numbers = Numbers(self._installed, available, swap.total, swap.free)
+        return MemoryReading(usage=_usage(numbers), wired=Memory.of(stat.wired))
+
+
+def _installed_bytes() -> int:
+    text = run_tool(["sysctl", "-n", "hw.memsize"], VM_STAT_TIMEOUT_S).strip()
+    if not text.isdecimal():
+        raise ToolError(f"sysctl: hw.memsize is not a number: {text[:40]!r}")
+    return int(text)
 
 
 def _usage(numbers: Numbers) -> MemoryUsage:

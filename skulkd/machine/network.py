@@ -21,10 +21,10 @@ ARPHRD_ETHER = 1
 IP_FAMILIES = {socket.AF_INET, socket.AF_INET6}
 
 
-def read_network(root: Path = Path("/")) -> NodeNetworkInfo:
+def read_network(root: Path = Path("/"), platform: str = sys.platform) -> NodeNetworkInfo:
     """Every address of every interface that is up, hardware interfaces first."""
     up = [name for name, stat in psutil.net_if_stats().items() if stat.isup]
-    kinds = _macos_kinds(up) if sys.platform == "darwin" else _linux_kinds(up, root)
+    kinds = _macos_kinds(up) if platform == "darwin" else _linux_kinds(up, root)
     addresses = {
         label: [entry.address for entry in entries if entry.family in IP_FAMILIES]
         for label, entries in psutil.net_if_addrs().items()

@@ -44,9 +44,14 @@ def with_accelerator(
 class SystemReader:
     """Reads again and again; keeps the last counters, because use is a difference."""
 
-    def __init__(self, root: Path = Path("/"), clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        root: Path = Path("/"),
+        clock: Callable[[], float] = time.monotonic,
+        platform: str = sys.platform,
+    ) -> None:
         self._clock = clock
-        self._files = find_sensors(root) if sys.platform == "linux" else SensorFiles(None, None, ())
+        self._files = find_sensors(root) if platform == "linux" else SensorFiles(None, None, ())
         self._power = PowerMeter(self._files)
         self._last: tuple[float, dict[str, float]] | None = None
         self._percent: float | None = None

@@ -1,12 +1,19 @@
 """Warnings that follow from readings of this machine alone. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from math import ceil
 
 from skulkd.machine.accelerator_nvidia import VISIBLE, Gpu, Survey
 from skulkd.machine.mlx_build import MlxBuild
 from skulkd.wire.base import Memory
+from skulkd.wire.cluster import NodeWarning
+from skulkd.wire.machine import MemoryUsage, MetalLimits
 
 LEAKED_WIRED_BYTES = 5 * 1024**3
+# What macOS and its own programs need, whatever the GPU may have.
+RESERVED_BYTES = 4 * 1024**3
+_GIB = 1024**3
+_MIB = 1024**2
 
 
 def leaked_wired_warning(wired: Memory | None, *, runner_alive: bool) -> str | None:
@@ -17,7 +24,7 @@ def leaked_wired_warning(wired: Memory | None, *, runner_alive: bool) -> str | N
     if wired is None or runner_alive or wired.in_bytes <= LEAKED_WIRED_BYTES:
         return None
     return (
-        f"leaked wired memory: {wired.in_bytes / 1024**3:.1f} GiB is wired although no runner is"
+        f"leaked wired memory: {wired.in_bytes / _GIB:.1f} GiB is wired although no runner is"
         " alive; it does not come back by itself, reboot this machine before placing a model"
     )
 
@@ -61,3 +68,33 @@ def _cuda_warnings(survey: Survey, chosen: Gpu | None, visible: str | None) -> l
             f" on one GPU; run one skulkd for each, with {VISIBLE} set"
         ]
     return []
+
+
+def metal_warnings(
+    metal: MetalLimits | None, memory: MemoryUsage | None, placed_bytes: int
+) -> Iterator[NodeWarning]:
+    """What a Mac's GPU lacks for the models that are placed there."""
+    if metal is None:
+        return
+    limit = metal.wired_limit
+    if limit is not None and memory is not None and placed_bytes > limit.in_bytes:
+        yield _low_limit(limit, metal, memory.ram_total.in_bytes, placed_bytes)
+    if metal.pressure == "critical":
+        yield NodeWarning(
+            message="memory pressure is critical: macOS compresses and swaps, models become slow",
+            remediation="unload a model here, or close other programs",
+        )
+
+
+def _low_limit(
+    limit: Memory, metal: MetalLimits, total_bytes: int, placed_bytes: int
+) -> NodeWarning:
+    of_whom = "macOS's default" if metal.is_default else "set by iogpu.wired_limit_mb"
+    message = (
+        f"the GPU may wire {limit.in_bytes / _GIB:.1f} GiB ({of_whom}), but the models placed here"
+        f" need {placed_bytes / _GIB:.1f} GiB"
+    )
+    if placed_bytes > total_bytes - RESERVED_BYTES:
+        return NodeWarning(message=message, remediation="unload a model here: skulkctl delete")
+    command = f"sudo sysctl iogpu.wired_limit_mb={ceil(placed_bytes / _MIB)}"
+    return NodeWarning(message=message, remediation=f"{command} (until the next boot)")

@@ -83,7 +83,7 @@ def jaccl_devices(ring: Sequence[NodeId], links: Links) -> list[list[str | None]
 def jaccl_coordinators(ring: Sequence[NodeId], links: Links, port: int) -> dict[NodeId, str]:
     """Where each rank finds rank 0, which listens everywhere."""
     first, *others = ring
-    dialled = {node: f"{_bracketed(links.coordinator[node, first])}:{port}" for node in others}
+    dialled = {node: f"{links.coordinator[node, first]}:{port}" for node in others}
     return {first: f"{EVERY_INTERFACE}:{port}", **dialled}
 
 
@@ -106,7 +106,3 @@ def _backend(card: ModelCard, node: Candidate) -> str | None:
     shared = node_backends(node) & set(card.placement.compatible_backends)
     ordered = [tag for tag in card.placement.backend_preference if tag in shared]
     return next(iter([*ordered, *sorted(shared)]), None)
-
-
-def _bracketed(address: str) -> str:
-    return f"[{address}]" if ":" in address else address

@@ -24,10 +24,12 @@ from skulkd.wire.downloads import (
 )
 from skulkd.wire.ids import ModelId, NodeId
 from skulkd.wire.machine import AcceleratorMetrics, MemoryUsage
+from skulkd.wire.rdma import NodeRdma
 from skulkd.wire.state import State
 
 RAM_POOL = "the lesser of available RAM and 75% of RAM"
 VRAM_POOL = "GPU VRAM"
+WIRED_POOL = "the lesser of available RAM and the wired limit of the GPU"
 _NO_GPU = ("cpu", "metal")
 
 
@@ -58,7 +60,8 @@ class Candidate:
     """Free memory as it will be when instances that were just deleted are gone."""
     vram_credit_bytes: int | None = None
     """The same of the GPU."""
-    rdma: bool = True
+    wired_limit_bytes: int | None = None
+    """The most that the GPU of a Mac may wire."""
 
     @property
     def budget(self) -> Budget | None:
@@ -85,7 +88,11 @@ class Candidate:
         now = usable_bytes(self.memory) - self.promised_bytes
         if self.credit_bytes is not None:
             now = max(now, usable_bytes(_with_available(self.memory, self.credit_bytes)))
-        return Budget(max(0, now), working_set_bytes(self.memory))
+        ceiling = working_set_bytes(self.memory)
+        if self.wired_limit_bytes is None or self.wired_limit_bytes >= ceiling:
+            return Budget(max(0, now), ceiling)
+        limit = self.wired_limit_bytes
+        return Budget(max(0, min(now, limit - self.promised_bytes)), limit, WIRED_POOL)
 
 
 @dataclass(frozen=True)
@@ -94,6 +101,9 @@ class Cluster:
 
     nodes: tuple[Candidate, ...]
     links: Links = field(default_factory=Links)
+    rdma: Mapping[NodeId, NodeRdma] = field(default_factory=dict)
+    """Only to explain why RDMA does not work; `links` say where it does."""
+    os_versions: Mapping[NodeId, str] = field(default_factory=dict)
 
     @cached_property
     def node_ids(self) -> frozenset[NodeId]:
@@ -120,6 +130,8 @@ class Circumstances:
     staged: Mapping[NodeId, float] = field(default_factory=dict)
     backends: Mapping[NodeId, frozenset[str]] = field(default_factory=dict)
     participation: Mapping[NodeId, str] = field(default_factory=dict)
+    rdma: Mapping[NodeId, NodeRdma] = field(default_factory=dict)
+    wired_limits: Mapping[NodeId, int] = field(default_factory=dict)
 
 
 NOTHING_SPECIAL = Circumstances()
@@ -131,7 +143,6 @@ def cluster_of(state: State, model_id: ModelId, around: Circumstances = NOTHING_
     candidates = []
     for node_id in state.topology.nodes:
         system = state.node_system.get(node_id)
-        rdma = state.node_rdma_ctl.get(node_id)
         staged = around.staged.get(node_id)
         candidates.append(
             Candidate(
@@ -146,10 +157,11 @@ def cluster_of(state: State, model_id: ModelId, around: Circumstances = NOTHING_
                 promised_bytes=promised.get(node_id, 0),
                 credit_bytes=around.credits.get(node_id),
                 vram_credit_bytes=around.vram_credits.get(node_id),
-                rdma=rdma is None or rdma.enabled,
+                wired_limit_bytes=around.wired_limits.get(node_id),
             )
         )
-    return Cluster(tuple(candidates), links_of(state))
+    versions = {node: one.os_version for node, one in state.node_identities.items()}
+    return Cluster(tuple(candidates), links_of(state), around.rdma, versions)
 
 
 def staged_part(state: State, node_id: NodeId, model_id: ModelId) -> float:

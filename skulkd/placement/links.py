@@ -37,8 +37,9 @@ class Links:
     ring: Mapping[tuple[NodeId, NodeId], tuple[int, str]] = field(default_factory=dict)
     """Kind and address to dial."""
     coordinator: Mapping[tuple[NodeId, NodeId], str] = field(default_factory=dict)
+    """An IPv4 address, the only kind that rank 0 can be dialled at."""
     rdma: Mapping[tuple[NodeId, NodeId], str] = field(default_factory=dict)
-    """Interface of the source that leads to the sink."""
+    """Interface of the source that leads to the sink; both directions name the same cable."""
 
     def kind(self, one: NodeId, other: NodeId) -> int:
         """The worse of both directions; NO_LINK unless both are there."""
@@ -56,20 +57,50 @@ def links_of(state: State) -> Links:
     kinds = {node: _interface_kinds(info) for node, info in state.node_network.items()}
     ring: dict[tuple[NodeId, NodeId], tuple[int, str]] = {}
     coordinator: dict[tuple[NodeId, NodeId], str] = {}
-    rdma: dict[tuple[NodeId, NodeId], str] = {}
     for source, sinks in state.topology.connections.items():
         for sink, edges in sinks.items():
             known = kinds.get(sink, {})
             addresses = _addresses(edges)
             if addresses:
                 ring[source, sink] = min((_ring_kind(ip, known), ip) for ip in addresses)
+            if dialled := [ip for ip in addresses if ":" not in ip]:
                 coordinator[source, sink] = min(
-                    addresses, key=lambda ip: (_coordinator_kind(ip, known), ip)
+                    dialled, key=lambda ip: (_coordinator_kind(ip, known), ip)
                 )
-            for edge in edges:
-                if isinstance(edge, RdmaConnection):
-                    rdma.setdefault((source, sink), edge.source_rdma_iface)
-    return Links(ring, coordinator, rdma)
+    return Links(ring, coordinator, _rdma_interfaces(state))
+
+
+def _rdma_interfaces(state: State) -> dict[tuple[NodeId, NodeId], str]:
+    """For each pair one cable that both ends report; nodes count only when RDMA is on there.
+
+    With two cables the ends must not choose differently: the group would wait for ever.
+    """
+    on = {node for node, status in state.node_rdma_ctl.items() if status.enabled}
+    found: dict[tuple[NodeId, NodeId], str] = {}
+    for source in sorted(on):
+        for sink, edges in state.topology.connections.get(source, {}).items():
+            if sink not in on or source >= sink:
+                continue
+            back = state.topology.connections.get(sink, {}).get(source, [])
+            cables = _cables(edges) & {(far, near) for near, far in _cables(back)}
+            if cables:
+                found[source, sink], found[sink, source] = min(cables, key=_port_order)
+    return found
+
+
+def _cables(edges: list[Edge]) -> set[tuple[str, str]]:
+    """The interfaces at both ends, this one first."""
+    return {
+        (edge.source_rdma_iface, edge.sink_rdma_iface)
+        for edge in edges
+        if isinstance(edge, RdmaConnection)
+    }
+
+
+def _port_order(cable: tuple[str, str]) -> tuple[int, str, int, str]:
+    """en2 before en10."""
+    near, far = cable
+    return len(near), near, len(far), far
 
 
 def _addresses(edges: list[Edge]) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import NAMESPACE_OID, uuid5
 
 from pydantic import Field
@@ -186,10 +186,8 @@ def names_for(instance_id: InstanceId, nodes: Sequence[NodeId], state: State) ->
 def with_news(around: Circumstances, news: dict[NodeId, NodeNews]) -> Circumstances:
     """The circumstances with what the nodes say of themselves."""
     told = {node: said.backends for node, said in news.items() if said.backends is not None}
-    return Circumstances(
-        draining=around.draining,
-        credits=around.credits,
-        vram_credits=around.vram_credits,
+    return replace(
+        around,
         files_problems={
             node: said.files_problem for node, said in news.items() if said.files_problem
         },

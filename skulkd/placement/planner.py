@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from skulkd.placement.candidates import Budget, Candidate, Cluster
-from skulkd.placement.eligible import eligible
+from skulkd.placement.eligible import Eligible, eligible
 from skulkd.placement.memory import Need, Share, context_token_limit
+from skulkd.placement.rdma_gaps import find_gaps, too_small
 from skulkd.placement.refusals import (
     DoesNotFit,
     Dropped,
@@ -88,7 +89,7 @@ def _plans(wish: Wish, cluster: Cluster, *, every_size: bool) -> list[Plan]:
         return found
     if usable.unread:
         raise InfoPending(len(cluster.nodes), wish.least, usable.unread)
-    raise _refusal(wish, search, usable.dropped, refused)
+    raise _refusal(wish, search, usable.dropped, refused) or _no_rdma(cluster, usable, search)
 
 
 def _never(wish: Wish) -> Refusal | None:
@@ -126,7 +127,8 @@ def _plan(wish: Wish, room: Room, ring: Sequence[Candidate]) -> Plan:
 
 def _refusal(
     wish: Wish, search: Search, dropped: Sequence[Dropped], never: Refusal | None
-) -> Refusal:
+) -> Refusal | None:
+    """None when nothing but the RDMA links is missing."""
     card = wish.card
     if not search.fits_somewhere():
         if search.waits_for_links():
@@ -140,7 +142,15 @@ def _refusal(
     sizes = [size for size in search.sizes if size > 1]
     if wish.sharding == "Tensor" and not any(search.room.divides(size) for size in sizes):
         return NotDivisible(card.model_id, sizes, tensor_obstacles(card, wish.shape, sizes[0]))
-    return NoRdma(max(2, wish.least))
+    return None
+
+
+def _no_rdma(cluster: Cluster, usable: Eligible, search: Search) -> Refusal:
+    nodes = sorted(node.node_id for node in usable.nodes)
+    gaps = find_gaps(nodes, cluster.rdma, cluster.os_versions, cluster.links)
+    if (joined := search.widest_rdma()) is not None:
+        gaps.insert(0, too_small([node.node_id for node in joined]))
+    return NoRdma(max(2, search.sizes.start), gaps, usable.dropped)
 
 
 def _rejected(wish: Wish, room: Room, ring: Sequence[Candidate]) -> RejectedCycle:

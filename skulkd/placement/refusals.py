@@ -34,10 +34,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from skulkd.placement.memory import KV_BUDGET_TOKENS, Need
+from skulkd.placement.rdma_gaps import RdmaGap
 from skulkd.wire.ids import ModelId, NodeId
 from skulkd.wire.placement import Sharding
 
 _GIB = 1024**3
+_MOST_GAPS = 6
 _SEE_NODES = "see which nodes are here: skulkctl nodes"
 
 
@@ -233,12 +235,22 @@ class TooFewLayers(Refusal):
 
 
 class NoRdma(Refusal):
-    def __init__(self, min_nodes: int) -> None:
+    """`gaps` say what is missing where. None are known of a cluster without readings."""
+
+    def __init__(
+        self, min_nodes: int, gaps: Sequence[RdmaGap] = (), dropped: Sequence[Dropped] = ()
+    ) -> None:
+        told = "; ".join(gap.text for gap in gaps[:_MOST_GAPS])
+        if len(gaps) > _MOST_GAPS:
+            told += f"; and {len(gaps) - _MOST_GAPS} more"
+        hints = [gap.hint for gap in gaps[:_MOST_GAPS] if gap.hint is not None]
         super().__init__(
             f"MlxJaccl was asked for, but there are no RDMA-connected cycles of {min_nodes} or more"
-            " nodes: every pair must have an RDMA link in both directions",
-            ["connect them by TCP instead: --instance-meta MlxRing"],
-            {"minNodes": min_nodes},
+            " nodes: every pair must have an RDMA link in both directions"
+            + (f": {told}" if told else ""),
+            [*dict.fromkeys(hints), "connect them by TCP instead: --instance-meta MlxRing"],
+            {"minNodes": min_nodes, "missing": [gap.data for gap in gaps]},
+            dropped,
         )
 
 

@@ -21,6 +21,7 @@ _MAX_SEEDS = 16
 _ROUNDS = 4
 _FEW = 12
 _MANY = 32
+_MOST_PORTS = 7
 # One link of a worse kind outweighs any number of a better one.
 COSTS = [*(65**kind for kind in range(NO_LINK)), 65 ** (NO_LINK + 2)]
 
@@ -47,8 +48,15 @@ def sparse_rings(nodes: Sequence[T], linked: Callable[[T, T], bool]) -> Iterator
 
 
 def cliques(nodes: Sequence[T], linked: Callable[[T, T], bool]) -> Iterator[tuple[T, ...]]:
-    """Sets in which every pair is linked, grown from each node by the best that fits."""
+    """Sets in which every pair is linked: all of them, for a Mac has few ports.
+
+    Where a node has more links than any Mac, sets are grown from each node by the best that fits.
+    """
     masks = _masks(nodes, linked)
+    if max((mask.bit_count() for mask in masks), default=0) <= _MOST_PORTS:
+        for found in _all_cliques(masks, (), (1 << len(nodes)) - 1):
+            yield tuple(nodes[index] for index in found)
+        return
     for seed, mask in enumerate(masks):
         members, open_to = [seed], mask
         yield (nodes[seed],)
@@ -57,6 +65,16 @@ def cliques(nodes: Sequence[T], linked: Callable[[T, T], bool]) -> Iterator[tupl
             members.append(best)
             open_to &= masks[best]
             yield tuple(nodes[index] for index in members)
+
+
+def _all_cliques(
+    masks: Sequence[int], members: tuple[int, ...], open_to: int
+) -> Iterator[tuple[int, ...]]:
+    """Each set once, its members in ascending order."""
+    for index in _bits(open_to):
+        grown = (*members, index)
+        yield grown
+        yield from _all_cliques(masks, grown, open_to & masks[index] & -(1 << index))
 
 
 def along_best_links(ring: Sequence[T], kind: Kind[T]) -> tuple[T, ...]:

@@ -22,6 +22,8 @@ Ring = tuple[Candidate, ...]
 Kinds = dict[NodeId, dict[NodeId, int]]
 # Free memory is compared in steps, so that two equal machines do not change places all the time.
 _STEP_BYTES = 256 * 1024**2
+# More ranks MLX does not join all to all.
+_MOST_RDMA_RANKS = 8
 
 
 class Search:
@@ -56,6 +58,12 @@ class Search:
     def fits_somewhere(self) -> bool:
         """Whether memory alone would allow it, whatever else speaks against it."""
         return any(self._best_linked(size) is not None for size in self.sizes)
+
+    def widest_rdma(self) -> Ring | None:
+        """The most nodes that RDMA joins, as many as asked for, whether the model fits or not."""
+        sizes = [size for size in self.sizes if size > 1]
+        sets = (ring for size in reversed(sizes) for ring in self._rdma_sets(size))
+        return next(sets, None)
 
     def waits_for_links(self) -> bool:
         """Whether it would fit if nodes that no link has been measured to were linked."""
@@ -105,11 +113,10 @@ class Search:
         links = self._cluster.links
 
         def linked(one: Candidate, other: Candidate) -> bool:
-            both = one.rdma and other.rdma
-            return both and links.has_rdma(one.node_id, other.node_id)
+            return links.has_rdma(one.node_id, other.node_id)
 
         for clique in cliques(self.nodes, linked) if links.rdma else ():
-            if len(clique) > 1 and (led := self._led(clique)) is not None:
+            if 1 < len(clique) <= _MOST_RDMA_RANKS and (led := self._led(clique)) is not None:
                 yield led
 
     def _led(self, clique: Ring) -> Ring | None:

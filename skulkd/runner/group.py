@@ -6,6 +6,7 @@ leads: its orders reach every other rank in the same order.
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Literal, Protocol
 
 import mlx.core as mx
@@ -13,7 +14,7 @@ import mlx.core as mx
 from skulkd.runner.neighbours import PORT as BELL
 from skulkd.runner.neighbours import Bell, check_links
 from skulkd.runner.orders import Order, to_json
-from skulkd.runner.protocol import Configure, RankLinks
+from skulkd.runner.protocol import Configure, JacclLinks, RankLinks
 from skulkd.runner.rank_server import Credentials
 from skulkd.runner.rank_stream import Transport
 from skulkd.runner.rendezvous import (
@@ -24,7 +25,8 @@ from skulkd.runner.rendezvous import (
     address_of,
     meet,
 )
-from skulkd.runner.ring import RingPort, join_jaccl, join_ring
+from skulkd.runner.ring import RingPort, check_jaccl, join_jaccl, join_ring
+from skulkd.runner.side_channel import SideChannel
 from skulkd.wire.shards import TensorShardMetadata
 
 _log = logging.getLogger("skulkd.runner")
@@ -107,31 +109,51 @@ class RankGroup:
 
 def connect(configure: Configure, said: dict[str, object]) -> tuple[RankGroup, Meeting]:
     """Meet the other ranks and join MLX's group with them. Raises GroupUnreachable."""
-    shard, hosts = configure.shard, configure.group or []
-    rank, limit_s = shard.device_rank, configure.options.connect_deadline_s
     links, credentials = _links(configure)
-    port = RingPort(links.ring_address)
-    bell = Bell(port.ip, credentials, rank)
+    party = Party(
+        configure.group or [],
+        configure.shard.device_rank,
+        credentials,
+        said,
+        configure.options.connect_deadline_s,
+        tuple(links.addresses),
+    )
+    if configure.jaccl is None:
+        raw, meeting = _connect_ring(party, links.ring_address)
+    else:
+        raw, meeting = _connect_rdma(party, configure.jaccl)
+    tensor = isinstance(configure.shard, TensorShardMetadata)
+    return RankGroup(raw, "tensor" if tensor else "pipeline", meeting.channels), meeting
+
+
+def _connect_ring(party: Party, own_address: str) -> tuple[mx.distributed.Group, Meeting]:
+    """Every rank dials the next one, so each has a port of its own."""
+    port = RingPort(own_address)
+    bell = Bell(port.ip, party.credentials, party.rank)
     try:
-        ours = {**said, "ring_port": port.number, BELL: bell.port}
-        party = Party(hosts, rank, credentials, ours, limit_s, tuple(links.addresses))
+        ports = {"ring_port": port.number, BELL: bell.port}
+        party = replace(party, said={**party.said, **ports})
         meeting = meet(party)
         addresses = [
-            f"{port.ip if at == rank else hosts[at].ip}:{said_by['ring_port']}"
+            f"{port.ip if at == party.rank else party.hosts[at].ip}:{said_by['ring_port']}"
             for at, said_by in enumerate(meeting.said)
         ]
-        if configure.jaccl is not None:
-            _log.info("rank %d joins over RDMA, coordinator %s", rank, configure.jaccl.coordinator)
-            raw = join_jaccl(configure.jaccl, rank, limit_s)
-        else:
-            check_links(party, meeting)
-            _log.info("rank %d joins the ring of %s", rank, ", ".join(addresses))
-            raw = join_ring(addresses, rank, limit_s)
+        check_links(party, meeting)
+        _log.info("rank %d joins the ring of %s", party.rank, ", ".join(addresses))
+        return join_ring(addresses, party.rank, party.deadline_s), meeting
     finally:
         bell.close()
         port.release()
-    tensor = isinstance(shard, TensorShardMetadata)
-    return RankGroup(raw, "tensor" if tensor else "pipeline", meeting.channels), meeting
+
+
+def _connect_rdma(party: Party, links: JacclLinks) -> tuple[mx.distributed.Group, Meeting]:
+    """Only rank 0 is dialled; each node has tried its RDMA devices before it started this one."""
+    check_jaccl(links)
+    meeting = meet(party)
+    side_channel = SideChannel(meeting, party.rank, party.deadline_s)
+    devices = ", ".join(filter(None, links.devices[party.rank]))
+    _log.info("rank %d joins over RDMA by %s", party.rank, devices)
+    return join_jaccl(links, party.rank, party.deadline_s, side_channel), meeting
 
 
 def _links(configure: Configure) -> tuple[RankLinks, Credentials]:

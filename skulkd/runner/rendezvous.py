@@ -48,14 +48,18 @@ class Channel:
         """The next message; None at the end. Raises OSError and FrameError."""
         return self._stream.receive()
 
-    def ask(self, timeout_s: float) -> Any:
-        """The next message as a value, within this time. Raises OSError and FrameError."""
+    def receive_within(self, timeout_s: float) -> bytes:
+        """The next message, within this time. Raises OSError and FrameError."""
         self._stream.set_timeout(timeout_s)
         content = self._stream.receive()
         self._stream.set_timeout(None)
         if content is None:
             raise ConnectionResetError("connection closed")
-        return json.loads(content)
+        return content
+
+    def ask(self, timeout_s: float) -> Any:
+        """The next message as a value, within this time. Raises OSError and FrameError."""
+        return json.loads(self.receive_within(timeout_s))
 
     def say(self, value: Any) -> None:
         self.send(json.dumps(value).encode())

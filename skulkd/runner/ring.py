@@ -21,9 +21,26 @@ import mlx.core as mx
 
 from skulkd.runner.protocol import JacclLinks
 from skulkd.runner.rendezvous import GroupUnreachable
+from skulkd.runner.side_channel import SideChannel
 
 # Whoever calls first waits a second for whoever does not listen yet; the last rank calls first.
 _LAST_RANK_WAITS_S = 0.05
+# Of an operator's own experiments: MLX would prefer them, and takes the mere presence of the
+# first for another kind of group.
+_OTHER_GROUPS = frozenset(
+    {"MLX_JACCL_RING", "JACCL_RING", "JACCL_RANK", "JACCL_IBV_DEVICES", "JACCL_COORDINATOR"}
+)
+_EXHAUSTED = "The RDMA driver is out of resources: restart this machine"
+# What errors of JACCL mean, by the words that are in them.
+_CAUSES = {
+    "Could not find device": "RDMA is off on this node, or its ports have changed: rdma_ctl status",
+    "protection domain": "The port is down, or its driver must be reset: replug it, then restart",
+    "Creating the queue pair": _EXHAUSTED,
+    "create queue pair": _EXHAUSTED,
+    "memory region": _EXHAUSTED,
+    "IPv4-mapped GID": "Its Thunderbolt port needs an IPv4 address and must be in no bridge",
+    "RTR failed": "The cables are not where the plan has them, or a bridge is on",
+}
 
 
 @contextmanager
@@ -67,14 +84,47 @@ class RingPort:
 
 def join_ring(addresses: list[str], rank: int, limit_s: float) -> mx.distributed.Group:
     """Join the TCP ring; `addresses` are where the ranks listen. Raises GroupUnreachable."""
-    return _init("ring", rank, "MLX_HOSTFILE", [[address] for address in addresses], limit_s)
+    with _described("MLX_HOSTFILE", [[address] for address in addresses], rank):
+        if rank == len(addresses) - 1:
+            time.sleep(_LAST_RANK_WAITS_S)
+        try:
+            with alarm(limit_s):
+                group = mx.distributed.init(strict=True, backend="ring")
+                prove(group)
+        except RuntimeError as error:
+            raise GroupUnreachable(f"MLX could not join the ring group: {error}") from error
+    return group
 
 
-def join_jaccl(links: JacclLinks, rank: int, limit_s: float) -> mx.distributed.Group:
+def join_jaccl(
+    links: JacclLinks, rank: int, limit_s: float, side_channel: SideChannel
+) -> mx.distributed.Group:
     """Join over Thunderbolt RDMA. Raises GroupUnreachable."""
-    check_jaccl(links)
+    # MLX wants it set, although with the side channel it does not dial it.
     os.environ["MLX_JACCL_COORDINATOR"] = links.coordinator
-    return _init("jaccl", rank, "MLX_IBV_DEVICES", links.devices, limit_s)
+    for name in _OTHER_GROUPS & os.environ.keys():
+        del os.environ[name]
+    with _described("MLX_IBV_DEVICES", links.devices, rank):
+        try:
+            with alarm(limit_s):
+                group = mx.distributed.init(
+                    strict=True, backend="jaccl", all_gather_factory=side_channel.make
+                )
+                prove(group)
+        except (RuntimeError, ValueError, GroupUnreachable) as error:
+            why = f"MLX could not join the jaccl group: {error}. {cause_of(str(error))}"
+            raise side_channel.failure or GroupUnreachable(why.strip()) from error
+    return group
+
+
+def cause_of(error: str) -> str:
+    """What an error of JACCL means; empty for one that is not known."""
+    return next((cause for text, cause in _CAUSES.items() if text in error), "")
+
+
+def prove(group: mx.distributed.Group) -> None:
+    """A group is only known to work when something went round."""
+    mx.eval(mx.distributed.all_sum(mx.ones(1), group=group))
 
 
 def check_jaccl(links: JacclLinks, available: bool | None = None) -> None:
@@ -98,21 +148,12 @@ def check_jaccl(links: JacclLinks, available: bool | None = None) -> None:
                 raise GroupUnreachable(f"rank {row}: RDMA device to {what} is {device}")
 
 
-def _init(
-    backend: str, rank: int, variable: str, content: object, limit_s: float
-) -> mx.distributed.Group:
+@contextmanager
+def _described(variable: str, content: object, rank: int) -> Iterator[None]:
+    """The environment in which MLX finds its rank and the file that describes the group."""
     with tempfile.TemporaryDirectory(prefix="skulk-group-") as folder:
         path = Path(folder) / "group.json"
         path.write_text(json.dumps(content))
         os.environ["MLX_RANK"] = str(rank)
         os.environ[variable] = str(path)
-        if isinstance(content, list) and rank == len(content) - 1:
-            time.sleep(_LAST_RANK_WAITS_S)
-        try:
-            with alarm(limit_s):
-                group = mx.distributed.init(strict=True, backend=backend)
-                # A ring is only known to work when something went round.
-                mx.eval(mx.distributed.all_sum(mx.ones(1), group=group))
-        except RuntimeError as error:
-            raise GroupUnreachable(f"MLX could not join the {backend} group: {error}") from error
-    return group
+        yield

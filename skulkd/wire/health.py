@@ -15,9 +15,11 @@ HealthCode = Literal[
     "unreachable",
     "task_down",
     "state_not_written",
+    "bridge_loop",
 ]
 """Ours are `event_log` (events are counted, not stored), `task_down` (a background task of the
-daemon has failed and is being restarted) and `state_not_written` (commands are refused)."""
+daemon has failed and is being restarted), `state_not_written` (commands are refused) and
+`bridge_loop` (Thunderbolt bridges and cables form a loop)."""
 
 
 class HealthReason(CamelModel):

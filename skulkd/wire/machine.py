@@ -101,6 +101,17 @@ class ThunderboltBridgeStatus(CamelModel):
     service_name: str | None = None
 
 
+MemoryPressure = Literal["normal", "warning", "critical"]
+
+
+class MetalLimits(CamelModel):
+    """What macOS lets the GPU have, and how short of memory it is. Travels between nodes only."""
+
+    wired_limit: Memory | None = Field(default=None, description="The most that may be wired.")
+    is_default: bool = Field(default=True, description="False: set by the operator.")
+    pressure: MemoryPressure | None = None
+
+
 class RdmaCtlStatus(CamelModel):
     enabled: bool
     interfaces_present: bool = False

@@ -11,6 +11,7 @@ from skulkd.peers import Peers
 from skulkd.runner.protocol import TaskTrace
 from skulkd.wire.ids import InstanceId
 from skulkd.wire.machine import MemoryUsage
+from skulkd.wire.topology import Topology
 from skulkd.worker.group_keys import RankSecurity
 from skulkd.worker.model_files import Library, ModelFiles
 from skulkd.worker.process import Spawn
@@ -39,6 +40,8 @@ class Around:
     """Takes what a rank measured of a traced task."""
     homeless: Callable[[], Collection[InstanceId]] = tuple
     """Instances that lost a node and wait for another place."""
+    topology: Callable[[], Topology] = Topology
+    """Who reaches whom, with the cables as they are now."""
 
 
 def memory_reader(environ: Mapping[str, str] = os.environ) -> Callable[[], MemoryUsage]:

@@ -153,6 +153,16 @@ def _seen(instance: Instance, node_id: NodeId, rank: int) -> str | None:
     return None if address in {ANYWHERE, NOWHERE} else address
 
 
+def rank_0_list(instance: MlxJacclInstance, rank: int, ports: Sequence[int]) -> list[Host]:
+    """Rank 0's address as this rank has to dial it; the others are not dialled, only named."""
+    nodes = nodes_by_rank(instance)
+    dialled = instance.jaccl_coordinators.get(nodes[rank], "").rpartition(":")[0]
+    first = listen_addresses(instance, 0)[0] if rank == 0 else dialled
+    if first in {"", ANYWHERE}:
+        raise NoAddress(f"the instance has no address by which rank {rank} reaches rank 0")
+    return [Host(ip=first if at == 0 else nodes[at], port=port) for at, port in enumerate(ports)]
+
+
 def coordinator(instance: MlxJacclInstance, rank: int, ports: Sequence[int]) -> str:
     """Where rank 0 waits, as this rank dials it, on the port of this attempt."""
     node_id = nodes_by_rank(instance)[rank]

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from skulkd.peers import PeerError, PeerRefused, Peers
 from skulkd.wire.ids import InstanceId, NodeId, RunnerId
 from skulkd.wire.runners import RunnerFailed
+from skulkd.wire.topology import Topology
 from skulkd.worker.causes import Blame, Ending, not_started
 from skulkd.worker.group_lead import GroupLead, Seat
 from skulkd.worker.group_link import Link
@@ -25,6 +26,7 @@ from skulkd.worker.group_seat import GroupSeat
 from skulkd.worker.launching import CannotLaunch, Prepared
 from skulkd.worker.options import GroupLimits
 from skulkd.worker.plan import EndAttempt, Enlist, Join, Prepare
+from skulkd.worker.rdma_links import try_links
 from skulkd.worker.slot import Slot
 from skulkd.worker.task_stream import RUNNER_CRASHED, TaskEnded
 
@@ -42,6 +44,7 @@ class Hands:
     wake: Callable[[], None]
     prepare: Callable[[Slot], Awaitable[Prepared]]
     """Raises CannotLaunch."""
+    topology: Callable[[], Topology]
 
 
 class Groups:
@@ -174,6 +177,7 @@ class Groups:
     async def _join(self, slot: Slot, seat: GroupSeat, attempt: int) -> None:
         try:
             prepared = await self._hands.prepare(slot)
+            await try_links(slot.instance, seat.rank, self._hands.topology())
             port = PortHold(listen_addresses(slot.instance, seat.rank))
         except (CannotLaunch, NoAddress, OSError) as error:
             later = error.later if isinstance(error, CannotLaunch) else isinstance(error, OSError)

@@ -24,6 +24,7 @@ from skulkd.worker.group_ports import (
     coordinator,
     dial_list,
     listen_addresses,
+    rank_0_list,
     ring_address,
 )
 from skulkd.worker.guard import Pool, wait_for_room
@@ -71,6 +72,7 @@ class Prepared:
                     devices=instance.jaccl_devices,
                     coordinator=coordinator(instance, rank, ports),
                 )
+                update["group"] = rank_0_list(instance, rank, ports)
             else:
                 own = ring_address(instance, rank)
                 update["group"] = dial_list(instance, rank, own, ports)

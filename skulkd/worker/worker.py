@@ -14,7 +14,6 @@ from functools import partial
 from typing import assert_never
 from uuid import uuid4
 
-from skulkd.peers import Peers
 from skulkd.runner.protocol import GenerationOptions
 from skulkd.wire.cards import ModelCard
 from skulkd.wire.cluster import NodeWarning
@@ -119,13 +118,15 @@ class Worker:
         self._jobs: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
         self._stopping = False
-        self._groups, self._group_tasks = self._with_others(around.peers)
+        self._groups, self._group_tasks = self._with_others(around)
 
-    def _with_others(self, peers: Peers | None) -> tuple[Groups | None, GroupTasks | None]:
+    def _with_others(self, around: Around) -> tuple[Groups | None, GroupTasks | None]:
+        peers, limits = around.peers, self._options.group
         if peers is None:
             return None, None
-        limits = self._options.group
-        hands = Hands(self._slots.values, self._begin, self._wake.set, self._prepare)
+        hands = Hands(
+            self._slots.values, self._begin, self._wake.set, self._prepare, around.topology
+        )
         return Groups(peers, hands, limits), GroupTasks(peers, hands, limits)
 
     # --- for the node ---

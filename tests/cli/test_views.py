@@ -15,7 +15,7 @@ from skulkctl.fetch import read_roll
 from skulkctl.views.config import decided_elsewhere, setting_items
 from skulkctl.views.diagnostics import diagnostics_screen
 from skulkctl.views.instances import instance_items
-from skulkctl.views.nodes import find_node, node_items
+from skulkctl.views.nodes import find_node, node_items, rdma_text
 from skulkctl.views.read import dig, size_bytes, tagged, text
 from skulkctl.views.status import status_document, status_screen
 from tests.cli.stock import KITE1, KITE2, KITE3, recorded
@@ -53,6 +53,25 @@ def test_the_address_is_one_that_other_machines_can_reach() -> None:
     kite1 = node_items(recorded("state"), NOW)[0]
     assert kite1["address"] == "192.168.1.5"
     assert kite1["addresses"] == ["127.0.0.1", "fe80::1", "192.168.1.5"]
+
+
+@pytest.mark.parametrize(
+    ("switch", "edges", "shown"),
+    [
+        ({"enabled": True, "interfacesPresent": True}, True, "on: kite2"),
+        ({"enabled": True, "interfacesPresent": True}, False, "on, no link"),
+        ({"enabled": False, "interfacesPresent": False}, False, "off"),
+        (None, False, "-"),
+    ],
+)
+def test_rdma_is_on_off_or_not_known_and_names_the_nodes_it_leads_to(
+    switch: object, edges: bool, shown: str
+) -> None:
+    state = recorded("state")
+    state["nodeRdmaCtl"] = {} if switch is None else {KITE1: switch}
+    edge = {"sourceRdmaIface": "rdma_en2", "sinkRdmaIface": "rdma_en3"}
+    state["topology"]["connections"] = {KITE1: {KITE2: [edge]}} if edges else {}
+    assert rdma_text(node_items(state, NOW)[0]["rdma"]) == shown
 
 
 def test_a_half_known_node_is_a_row_with_nulls_and_no_zeros() -> None:

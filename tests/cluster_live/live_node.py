@@ -44,6 +44,8 @@ class LiveNode:
     arguments: Sequence[str] = ()
     machine: Machine | None = None
     environ: Mapping[str, str] = field(default_factory=dict)
+    module: str = "skulkd"
+    """What is run with `python -m`."""
     process: DaemonProcess | None = None
     starts: int = 0
     earlier: list[str] = field(default_factory=list)
@@ -85,6 +87,7 @@ class LiveNode:
             environ={**ENVIRON, **self.environ},
             listen=listen,
             enter=(lambda: None) if self.machine is None else self.machine.enter,
+            module=self.module,
         )
         self.starts += 1
 

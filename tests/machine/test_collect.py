@@ -17,6 +17,7 @@ from skulkd.machine.accelerator import AcceleratorReading
 from skulkd.machine.collect import DEADLINES_S, MachineMonitor
 from skulkd.machine.flight import Collector
 from skulkd.wire.machine import AcceleratorMetrics, NodeIdentity
+from skulkd.wire.rdma import NodeRdma
 
 from .conftest import StartChild, wait_until
 
@@ -215,9 +216,26 @@ async def test_asker_that_is_cancelled_does_not_stop_the_reading(gate: Gate) -> 
     assert (await collector.ask()).value == "answer 1"
 
 
+async def test_slow_tools_delay_nobody_and_their_answer_comes_with_a_later_reading(
+    tmp_path: Path, gate: Gate
+) -> None:
+    monitor = _monitor(tmp_path, collectors={"rdma": lambda: NodeRdma(problems=[gate()])})
+    first = await monitor.read()
+    second = await monitor.read()
+    assert (first.rdma, second.rdma, gate.started) == (None, None, 1)
+    assert first.memory is not None
+    gate.open.set()
+    async with asyncio.timeout(300):
+        # Each reading takes other tools some time, so this does not spin.
+        while (found := await monitor.read()).rdma is None:
+            continue
+    assert (found.warnings, gate.started) == (("rdma: answer 1",), 1)
+
+
 def test_every_reading_has_a_deadline(tmp_path: Path) -> None:
     assert set(DEADLINES_S) == {
         "memory", "disk", "system", "accelerator", "network", "identity", "processes",
+        "mactop", "metal", "rdma",
     }  # fmt: skip
     assert all(limit > 0 for limit in DEADLINES_S.values())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,12 @@ from skulkd.cluster.commands import NO_MASTER
 from skulkd.cluster.commits import STORAGE_FULL
 from skulkd.cluster.reign import lone_reign
 from skulkd.peers import PeerRefused
+from skulkd.wire.base import Memory
 from skulkd.wire.events import RunnerStatusUpdated
 from skulkd.wire.ids import ModelId, NodeId, RunnerId
+from skulkd.wire.machine import MetalLimits
 from skulkd.wire.placement import PlacementPreviewResponse
+from skulkd.wire.rdma import NodeRdma, ThunderboltPort
 from skulkd.wire.runners import MEMORY_GUARD, RunnerFailed, RunnerReady
 from tests.placement.a_cluster import MODEL, OWN, Client, asked, read, some_cluster
 from tests.placement.builders import GIB, a_card, memory_of
@@ -383,3 +387,37 @@ async def test_a_cluster_without_a_master_is_a_503(
         status, answer = await client.ask(method, path, body)
         assert status == 503, path
         assert "no master answered" in answer["error"]["message"]
+
+
+async def test_a_wired_limit_too_low_for_what_is_placed_is_warned_of_with_the_command(
+    node: Services, client: Client
+) -> None:
+    status, _ = await place(client, MODEL, excluded_nodes=["b", "c"])
+    assert status == 200
+    readings = node.telemetry.of(OWN)
+    assert readings is not None
+    metal = MetalLimits(wired_limit=Memory.of(100 * 1024**2), is_default=False)
+    node.telemetry.record(OWN, replace(readings, metal=metal))
+    _, answer = await client.ask("GET", "/v1/cluster")
+    [member] = [one for one in answer["nodes"] if one["nodeId"] == OWN]
+    told = {one["message"]: one["remediation"] for one in member["warnings"]}
+    [message] = [text for text in told if "the GPU may wire 0.1 GiB" in text]
+    assert told[message].startswith("sudo sysctl iogpu.wired_limit_mb=2")
+    _, bundle = await client.ask("GET", "/v1/diagnostics/node")
+    assert any(text.startswith(message) for text in bundle["warnings"])
+
+
+async def test_a_refusal_for_rdma_says_what_is_missing_on_which_node(
+    node: Services, client: Client
+) -> None:
+    port = ThunderboltPort(receptacle="1", interface="en2", link_speed="Up to 120 Gb/s")
+    states = {OWN: NodeRdma(ports=[port], switch="disabled"), "b": NodeRdma(switch="absent")}
+    for name, rdma in states.items():
+        readings = node.telemetry.of(NodeId(name))
+        assert readings is not None
+        node.telemetry.record(NodeId(name), replace(readings, rdma=rdma))
+    status, answer = await place(client, MODEL, instance_meta="MlxJaccl", min_nodes=2)
+    assert status == 400
+    missing = {gap["node"]: gap["code"] for gap in answer["error"]["refusal"]["missing"]}
+    assert missing == {OWN: "disabled", "b": "not_macos", "c": "not_read"}
+    assert f"hint: on {OWN}: start it in Recovery" in answer["error"]["message"]

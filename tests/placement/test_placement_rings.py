@@ -13,7 +13,7 @@ from skulkd.placement.eligible import has_ring
 from skulkd.placement.exact_rings import MOST_NODES, exact_rings
 from skulkd.placement.links import NO_LINK
 from skulkd.placement.planner import plan
-from skulkd.placement.rings import ring_cost, sparse_rings
+from skulkd.placement.rings import cliques, ring_cost, sparse_rings
 from skulkd.placement.wish import Wish
 from tests.placement.builders import a_card, a_node, linked
 
@@ -86,3 +86,25 @@ def test_few_nodes_and_many_find_the_same_plain_ring(size: int) -> None:
     edges = [(index, (index + 1) % size) for index in range(size)]
     found = plan(Wish(a_card(1), min_nodes=size), cluster_of(edges, size))
     assert len(found.ranks) == size
+
+
+@given(st.sets(st.sampled_from(PAIRS)))
+def test_every_set_in_which_all_are_cabled_is_found_once(cables: set[tuple[int, int]]) -> None:
+    found = [
+        frozenset(one)
+        for one in cliques(range(SIZE), lambda a, b: (min(a, b), max(a, b)) in cables)
+    ]
+    expected = {
+        frozenset(members)
+        for size in range(1, SIZE + 1)
+        for members in combinations(range(SIZE), size)
+        if all(pair in cables for pair in combinations(members, 2))
+    }
+    assert set(found) == expected
+    assert len(found) == len(expected)
+
+
+def test_more_links_than_a_mac_has_ports_do_not_make_it_slow() -> None:
+    found = list(cliques(range(40), lambda one, other: one != other))
+    assert max(map(len, found)) == 40
+    assert len(found) <= 40 * 40

@@ -156,7 +156,8 @@ def test_closed_sets_outside_the_openapi_document_are_complete() -> None:
     expected = ("Pending", "Running", "Complete", "TimedOut", "Failed", "Cancelled")
     assert get_args(TaskStatus) == expected
     theirs = {"download_failed", "disk_full", "disk_low", "unreachable"}
-    assert set(get_args(HealthCode)) == theirs | {"event_log", "task_down", "state_not_written"}
+    ours = {"event_log", "task_down", "state_not_written", "bridge_loop"}
+    assert set(get_args(HealthCode)) == theirs | ours
     assert get_args(HealthLevel) == ("ok", "warn", "error")
 
 

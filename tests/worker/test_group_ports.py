@@ -17,6 +17,7 @@ from skulkd.worker.group_ports import (
     dial_list,
     listen_addresses,
     nodes_by_rank,
+    rank_0_list,
     ring_address,
 )
 from tests.worker.group_rig import a_group
@@ -98,6 +99,12 @@ def test_the_rdma_coordinator_has_a_fresh_port_too() -> None:
     assert coordinator(jaccl, 0, [41, 42]) == "0.0.0.0:41"
     assert coordinator(jaccl, 1, [41, 42]) == "10.0.0.9:41"
     assert [listen_addresses(jaccl, rank) for rank in (0, 1)] == [["10.0.0.9"], ["127.0.0.1"]]
+    # All meet at rank 0; nobody dials the others, which are only named in messages.
+    met = [Host(ip="10.0.0.9", port=41), Host(ip=NODES[1], port=42)]
+    assert [rank_0_list(jaccl, rank, [41, 42]) for rank in (0, 1)] == [met, met]
+    lost = jaccl.model_copy(update={"jaccl_coordinators": {NODES[0]: "0.0.0.0:5"}})
+    with pytest.raises(NoAddress, match="rank 1 reaches rank 0"):
+        rank_0_list(lost, 1, [41, 42])
 
 
 def test_a_held_port_can_be_bound_by_a_runner_and_by_nobody_else() -> None:

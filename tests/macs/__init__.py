@@ -1,0 +1,1 @@
+"""Recorded Macs: their tools as real programs, alone and as a cluster."""
