@@ -96,6 +96,7 @@ def test_a_renewed_authority_keeps_its_key_and_its_nodes(cli: Cli, pki: Path) ->
     [
         (("issue", "../x"), 2, "cannot name a node"),
         (("issue", "a" * 64), 2, "cannot name a node"),
+        (("issue", "10.0.0.1"), 2, "add  --ip 10.0.0.1"),
         (("issue", "CA"), 2, "the authority's files"),
         (("issue", "kite1", "--host", "10.0.0.1"), 2, "give it with --ip"),
         (("issue", "kite1", "--host", "a_b/c"), 2, "is not a host name"),
