@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import ssl
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -69,17 +70,22 @@ def look_at_file(file: Path, within_s: float) -> Item:
 
 def look_at_endpoint(call: Invocation, typed: str, within_s: float) -> Item:
     """What a daemon shows, and whether this machine would accept it."""
-    from skulkctl.tls_trust import handshake, peer_certificate
+    from skulkctl.tls_trust import LOOK_S, explain, handshake, peer_certificate
 
     target = _target(call, typed)
     endpoint = target.context.endpoints[0]
+    limit_s = call.timeout_s(LOOK_S)
     if urlsplit(endpoint).scheme != "https":
         raise UsageMistake(f"{endpoint} is plain HTTP and shows no certificate; write https://")
     try:
-        certificate = peer_certificate(endpoint)
-    except (OSError, ValueError) as error:
-        return unusable_item(endpoint, f"no TLS connection: {error}")
-    problem = handshake(endpoint, target)
+        certificate = peer_certificate(endpoint, limit_s)
+    except ssl.SSLError as error:
+        return unusable_item(endpoint, explain(error, endpoint, target)[0])
+    except OSError as error:
+        return unusable_item(endpoint, (error.strerror or str(error)).lower())
+    except ValueError:
+        return unusable_item(endpoint, "it shows a certificate that cannot be read")
+    problem = handshake(endpoint, target, limit_s)
     look = Look(chain="not trusted" if problem else "trusted", problem=problem)
     return certificate_item(endpoint, certificate, look, datetime.now(UTC), within_s)
 

@@ -5,6 +5,7 @@ Never replaces a private key unless told to. Private keys are readable by their 
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +42,8 @@ def check_node(name: str) -> str:
     """A name for a node's files and certificate. Raises UsageMistake."""
     if name.lower() == AUTHORITY:
         raise UsageMistake(f"a node cannot be called {name}: these are the authority's files")
+    if _is_address(name):
+        raise UsageMistake(f"{name} is an address; name the node and add  --ip {name}")
     if not _NODE.fullmatch(name) or ".." in name:
         raise UsageMistake(
             f"{name!r} cannot name a node",
@@ -82,6 +85,14 @@ def write_pair(pair: Pair, issued: Issued, *, replace: bool) -> None:
         write_atomic(pair.certificate, issued.certificate, mode=0o644)
     except OSError as error:
         raise CliError("cannot write the certificate", str(error)) from error
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _option(directory: Path) -> str:

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from skulkctl.contexts import Target
     from skulkd.settings.certificates import Certificate
 
-LOOK_S = 3.0
+LOOK_S = 15.0
+_LOOK_AGAIN_S = 3.0
 # From OpenSSL's x509_vfy.h; Python gives the numbers no names.
 _NOT_YET_VALID, _EXPIRED = 9, 10
 _UNKNOWN_AUTHORITY = (2, 18, 19, 20, 21)
@@ -58,7 +59,7 @@ def explain(error: ssl.SSLError, endpoint: str, target: Target) -> Explained:
     return f"TLS failed: {reason.replace('_', ' ').lower() or 'handshake failed'}", (look,)
 
 
-def peer_certificate(endpoint: str) -> Certificate:
+def peer_certificate(endpoint: str, limit_s: float = LOOK_S) -> Certificate:
     """What an endpoint shows, trusted or not. Raises OSError or ValueError."""
     from skulkd.settings.certificates import parse_certificate
 
@@ -68,20 +69,20 @@ def peer_certificate(endpoint: str) -> Certificate:
     parts = urlsplit(endpoint)
     host = parts.hostname or ""
     with (
-        socket.create_connection((host, parts.port or 443), LOOK_S) as plain,
+        socket.create_connection((host, parts.port or 443), limit_s) as plain,
         context.wrap_socket(plain, server_hostname=host) as secure,
     ):
         return parse_certificate(secure.getpeercert(binary_form=True) or b"")
 
 
-def handshake(endpoint: str, target: Target) -> str | None:
+def handshake(endpoint: str, target: Target, limit_s: float = LOOK_S) -> str | None:
     """Why this machine would not accept an endpoint's certificate; None when it would."""
     parts = urlsplit(endpoint)
     host = parts.hostname or ""
     context = tls_context(target)
     try:
         with (
-            socket.create_connection((host, parts.port or 443), LOOK_S) as plain,
+            socket.create_connection((host, parts.port or 443), limit_s) as plain,
             context.wrap_socket(plain, server_hostname=host),
         ):
             return None
@@ -119,7 +120,7 @@ def _explain_certificate(
 
 def _look(endpoint: str) -> Certificate | None:
     try:
-        return peer_certificate(endpoint)
+        return peer_certificate(endpoint, _LOOK_AGAIN_S)
     except (OSError, ValueError):
         return None  # it is only for the words
 

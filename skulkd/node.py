@@ -134,6 +134,7 @@ class Node:
         return [await loop.create_server(factory, sock=sock, backlog=BACKLOG) for sock in sockets]
 
     def _announce(self, address: Address) -> None:
+        tls = self._start.tls
         self._tell_local_clients(address)
         if self._start.secret.created:
             log.info(
@@ -147,14 +148,17 @@ class Node:
                 "other machines must send the cluster secret, which is in %s",
                 self._start.secret.origin.text,
             )
-            if self._start.tls.api is None:
+            if tls.api is None:
                 log.info("the API is plain HTTP, so the secret can be read on the way; see api.tls")
+        store = self._start.settings.started.config.model_store
+        if store is not None and store.enabled and tls.api is not None and tls.store is None:
+            log.warning("the store is not encrypted: set cluster.tls, or api.tls.authority")
         log.info(
             "skulkd %s %s (%s) listening on %s",
             __version__,
             self._rooms.identity.node_id,
             self._rooms.identity.name,
-            address.url(tls=self._start.tls.api is not None),
+            address.url(tls=tls.api is not None),
         )
 
     def _tell_local_clients(self, address: Address) -> None:

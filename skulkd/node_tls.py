@@ -9,6 +9,7 @@ import ipaddress
 import ssl
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import psutil
 
@@ -57,7 +58,7 @@ def prepare_tls(settings: Settings, environ: Mapping[str, str], address: Address
     if api is not None:
         hosts = own_hosts(settings, address)
         own_api = _check_api(api, hosts, mutual=shared is not None and cluster is None)
-    store = None if shared is None else store_tls(shared)
+    store = None if shared is None else _store_contexts(shared, CLUSTER if cluster else API)
     context = None if api is None else _api_context(api)
     uses = []
     if api is not None and own_api is not None and context is not None:
@@ -138,7 +139,7 @@ def _cluster_use(
 ) -> CertificateUse:
     def check() -> Certificate:
         found = check_section(CLUSTER, files, BOTH)
-        store_tls(files)
+        _store_contexts(files, CLUSTER)
         return found
 
     def reload() -> None:
@@ -156,9 +157,22 @@ def _api_context(files: ApiTlsFiles) -> ssl.SSLContext:
     try:
         context.load_cert_chain(files.certificate, files.key)
     except OSError as error:
-        message = f"{files.certificate}: cannot be used: {error}"
-        raise SettingsError([Problem(message, key=f"{files.section}.certificate")]) from error
+        raise _not_taken(files.section, files.certificate, error) from error
     return context
+
+
+def _store_contexts(files: TlsFiles, section: str) -> StoreTls:
+    try:
+        return store_tls(files)
+    except OSError as error:
+        raise _not_taken(section, files.certificate, error) from error
+
+
+def _not_taken(section: str, certificate: Path, error: OSError) -> SettingsError:
+    """OpenSSL refuses what reads well, such as a key that is too short."""
+    reason = getattr(error, "reason", None) or error.strerror or str(error)
+    message = f"{certificate}: OpenSSL does not accept it: {reason.replace('_', ' ').lower()}"
+    return SettingsError([Problem(message, key=f"{section}.certificate")])
 
 
 def _fits(name: str, hosts: Iterable[str]) -> bool:

@@ -24,7 +24,9 @@ app = new_app("Make and check the certificates of a cluster.")
 DAYS = 397
 Directory = Annotated[
     Path | None,
-    typer.Option("--dir", metavar="DIR", help="Where certificates are; default: tls in the config"),
+    typer.Option(
+        "--dir", metavar="DIR", help="Directory of the certificates; default: see config path tls."
+    ),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace what is there already.")]
 
@@ -196,12 +198,24 @@ def _option(call: Invocation, where: Path) -> str:
 def _usual_sources(call: Invocation, given: Path | None) -> list[str]:
     from skulkctl.certificate_look import local_endpoint
 
+    asked = call.options.get("endpoint")
+    if asked:
+        return [_secure_url(asked)]
     where = _directory(call, given)
     endpoint = local_endpoint(call) if given is None else None
     found = [*([str(where)] if where.is_dir() else []), *([endpoint] if endpoint else [])]
     if not found:
         raise NotFound(f"no certificates in {where}", hints=["make some:  skulkctl tls init"])
     return found
+
+
+def _secure_url(typed: str) -> str:
+    from skulkctl.endpoints import parse_endpoint
+
+    try:
+        return parse_endpoint(typed, secure=True)
+    except ValueError as error:
+        raise UsageMistake(f"--endpoint: {error}") from None
 
 
 def _authority_name(typed: str | None) -> str:

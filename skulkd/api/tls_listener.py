@@ -98,6 +98,9 @@ class TlsListener:
         except (OSError, TimeoutError) as error:
             log.debug("no TLS connection: %s", error or type(error).__name__)
             client.close()
+        except asyncio.CancelledError:
+            client.close()
+            raise
         finally:
             self._pending.discard(client)
 

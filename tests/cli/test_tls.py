@@ -96,6 +96,7 @@ def test_a_renewed_authority_keeps_its_key_and_its_nodes(cli: Cli, pki: Path) ->
     [
         (("issue", "../x"), 2, "cannot name a node"),
         (("issue", "a" * 64), 2, "cannot name a node"),
+        (("issue", "10.0.0.1"), 2, "add  --ip 10.0.0.1"),
         (("issue", "CA"), 2, "the authority's files"),
         (("issue", "kite1", "--host", "10.0.0.1"), 2, "give it with --ip"),
         (("issue", "kite1", "--host", "a_b/c"), 2, "is not a host name"),
@@ -156,10 +157,14 @@ def test_status_says_what_is_wrong_and_check_exits_for_cron(cli: Cli, tmp_path: 
     assert "✖ expired" in table
 
 
-def test_an_address_where_nobody_listens_is_a_row(cli: Cli, home: Path) -> None:
-    done = cli("tls", "status", "127.0.0.1:9", "--check", "-o", "json")
+@pytest.mark.parametrize("where", [("127.0.0.1:9",), ("--endpoint", "127.0.0.1:9")])
+def test_an_address_where_nobody_listens_is_a_row(
+    cli: Cli, home: Path, where: tuple[str, ...]
+) -> None:
+    done = cli("tls", "status", *where, "--check", "-o", "json")
     (item,) = json.loads(done.out)["items"]
     assert (done.code, item["state"], item["source"]) == (7, "invalid", "https://127.0.0.1:9")
+    assert item["problem"] == "connection refused"
 
 
 def test_a_context_with_an_authority_speaks_https(cli: Cli, pki: Path) -> None:

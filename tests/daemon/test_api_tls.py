@@ -39,6 +39,8 @@ class Secure:
     def client(self, authority: Path | None = None) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=authority or self.pki / "ca.pem")
         context.set_alpn_protocols(["h2", "http/1.1"])
+        # As newer versions of Python do by default.
+        context.verify_flags |= ssl.VERIFY_X509_STRICT
         return context
 
     def get(self, path: str) -> bytes:
@@ -117,6 +119,7 @@ def test_connections_that_say_nothing_or_nonsense_delay_nobody(secure: Secure) -
         silent[0].sendall(b"\x16nonsense that is no handshake" * 10)
         silent[1].sendall(b"\x16")
         assert json.loads(secure.get("/node_id")) == secure.daemon.node_id
+        assert not [line for line in secure.daemon.stderr if " ERROR " in line]
     finally:
         for one in silent:
             one.close()
