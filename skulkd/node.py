@@ -133,10 +133,7 @@ class Node:
         for warning in self._start.secret.warnings:
             log.warning("%s", warning)
         if not is_loopback(self._start.address.host) and self._start.address.host != "localhost":
-            log.info(
-                "other machines must send the cluster secret, which is in %s",
-                self._start.secret.origin.text,
-            )
+            log.info("other machines must send %s", self._credential())
         log.info(
             "skulkd %s %s (%s) listening on %s",
             __version__,
@@ -144,6 +141,13 @@ class Node:
             self._rooms.identity.name,
             address.url,
         )
+
+    def _credential(self) -> str:
+        """What other machines need, in words."""
+        if not self._start.settings.started.config.api.secret_for_operators:
+            return "an access token: skulkctl token create"
+        origin = self._start.secret.origin.text
+        return f"an access token, or the cluster secret, which is in {origin}"
 
     def _handle_signals(self, lifecycle: Lifecycle) -> None:
         loop = asyncio.get_running_loop()
