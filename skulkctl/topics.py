@@ -10,7 +10,7 @@ from skulkctl.names import MIN_PREFIX
 ENVIRONMENT: dict[str, str] = {
     "SKULK_CONTEXT": "context to use, as --context",
     "SKULK_ENDPOINT": "address of a daemon, as --endpoint; wins over SKULK_CONTEXT",
-    "SKULK_TOKEN": "the cluster secret to show to the daemon; wins over a context's token file",
+    "SKULK_TOKEN": "token or cluster secret for the daemon; wins over a context's token file",
     "SKULK_CA": "PEM file of the authority that an https endpoint must show; wins over a context's",
     "SKULK_HOME": "holds all files of the toolkit instead of the usual directories",
     "NO_COLOR": "any value: no colour",

@@ -144,12 +144,11 @@ class Node:
         for warning in self._start.secret.warnings:
             log.warning("%s", warning)
         if not is_loopback(self._start.address.host) and self._start.address.host != "localhost":
-            log.info(
-                "other machines must send the cluster secret, which is in %s",
-                self._start.secret.origin.text,
-            )
+            log.info("other machines must send %s", self._credential())
             if tls.api is None:
-                log.info("the API is plain HTTP, so the secret can be read on the way; see api.tls")
+                log.info(
+                    "the API is plain HTTP, so tokens and the secret can be read on the way; see api.tls"
+                )
         store = self._start.settings.started.config.model_store
         if store is not None and store.enabled and tls.api is not None and tls.store is None:
             log.warning("the store is not encrypted: set cluster.tls, or api.tls.authority")
@@ -168,6 +167,13 @@ class Node:
             write_local_api(settings.sources.paths.local_api_file, api)
         except OSError as error:
             log.warning("skulkctl on this machine cannot be told where the API is: %s", error)
+
+    def _credential(self) -> str:
+        """What other machines need, in words."""
+        if not self._start.settings.started.config.api.secret_for_operators:
+            return "an access token: skulkctl token create"
+        origin = self._start.secret.origin.text
+        return f"an access token, or the cluster secret, which is in {origin}"
 
     def _handle_signals(self, lifecycle: Lifecycle) -> None:
         loop = asyncio.get_running_loop()

@@ -67,6 +67,7 @@ def build_store_room(
         logs=sources.paths.log_file.parent,
         environ=sources.environ,
         secret=start.secret.value,
+        secret_for_operators=start.settings.started.config.api.secret_for_operators,
         hf_token=config.hf_token,
         tls=start.tls.store,
     )

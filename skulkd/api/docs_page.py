@@ -38,7 +38,8 @@ def render_docs(document: Document) -> str:
             f"<title>{title} API</title><style>{STYLE}</style></head><body>",
             f"<header><h1>{title} API</h1><p>The same as a machine reads it: ",
             "<a href='/api/openapi.json'>/api/openapi.json</a>. From other machines send ",
-            "<code>Authorization: Bearer &lt;cluster secret&gt;</code>.</p></header>",
+            "<code>Authorization: Bearer TOKEN</code>, with an access token or the cluster secret."
+            "</p></header>",
             _navigation(list(tags)),
             "<main>",
             *(_section(tag, operations) for tag, operations in tags.items()),
@@ -72,6 +73,7 @@ def _operation(method: str, path: str, operation: Document) -> str:
     parts = [
         f"<article><h3><span class='method'>{escape(method)}</span> ",
         f"<span class='path'>{escape(path)}</span></h3><p>{escape(operation['summary'])}</p>",
+        f"<p>Scope: {escape(_scope(operation))}</p>",
     ]
     parameters = operation.get("parameters", [])
     if parameters:
@@ -85,6 +87,14 @@ def _operation(method: str, path: str, operation: Document) -> str:
         for status, response in operation["responses"].items()
     ]
     return "".join([*parts, _table(("Answer", "Body"), rows), "</article>"])
+
+
+def _scope(operation: Document) -> str:
+    """What a token needs for it, in a word."""
+    for alternative in operation["security"]:
+        if "token" in alternative:
+            return ", ".join(alternative["token"]) or "any token"
+    return "none, open to all"
 
 
 def _content(response: Document) -> str:

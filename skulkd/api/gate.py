@@ -1,6 +1,6 @@
 """What stands between the entry and every handler: scope and limits of tokens, the audit log.
 
-Whoever has no token of a scope may do everything, so for those only the audit log costs anything.
+The cluster secret and the machine itself may do everything and pass it at the cost of one look.
 """
 
 from __future__ import annotations

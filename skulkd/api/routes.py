@@ -43,7 +43,7 @@ class Route:
     files: tuple[str, ...] = ()
     """Media types of files that whoever asks with `Accept` gets instead."""
     counted: bool = True
-    """Whether it counts among the requests that a token may have open at once."""
+    """Whether it is among a token's open requests: limited in number, ended with the token."""
     cancels: bool = False
     """A change, although less than `operate` is enough for it."""
 

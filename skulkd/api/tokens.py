@@ -45,6 +45,7 @@ async def post_token(request: web.Request, body: CreateTokenRequest) -> web.Resp
     summary="Revoke an access token by name or id, on every node; its open requests end",
     scope="operate",
     answer=RevokedToken,
+    counted=False,  # A token may revoke itself, and must hear of it.
     errors=(404, 409, 503, 507),
 )
 async def delete_token(request: web.Request) -> web.Response:

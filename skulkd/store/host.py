@@ -70,6 +70,7 @@ class StoreHost:
     deleted: Callable[[], None] = lambda: None
     """Told when a model is gone."""
     uploads: Uploads | None = None
+    secret_for_operators: bool = True
     describe: Callable[[str], Awaitable[ModelCard]] | None = None
     """Makes a card for a model of which there is only a config.json."""
     _hashes: dict[str, Hashes] = field(default_factory=dict)
@@ -125,8 +126,10 @@ class StoreHost:
     async def _only_for_members(
         self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
-        if not may_use_store(request.headers.get("Authorization"), self.secret):
-            raise web.HTTPUnauthorized(text="401: the store wants the cluster secret")
+        authorization = request.headers.get("Authorization")
+        accepts = self.secret_for_operators
+        if not may_use_store(authorization, self.secret, secret_for_operators=accepts):
+            raise web.HTTPUnauthorized(text="401: the store requires authentication")
         try:
             return await handler(request)
         except UnknownModelError as error:

@@ -57,6 +57,7 @@ class Surroundings:
     logs: Path
     environ: Mapping[str, str]
     secret: str
+    secret_for_operators: bool = True
     hf_token: str | None = None
     tls: StoreTls | None = None
 
@@ -179,6 +180,7 @@ def build_store(setup: StoreSetup, library: ModelLibrary, around: Surroundings) 
             deleted=announcer.look,
             describe=lookup.answer,
             uploads=uploads,
+            secret_for_operators=around.secret_for_operators,
         )
     return StoreRoom(setup, staging, caretaker, announcer, hub, lookup, uploads, calls, host)
 

@@ -169,6 +169,8 @@ def test_the_token_of_a_node_is_not_the_secret() -> None:
     token = store_token(SECRET)
     assert SECRET not in token
     assert may_use_store(f"bearer {token}", SECRET)
+    assert may_use_store(f"bearer {token}", SECRET, secret_for_operators=False)
+    assert not may_use_store(f"bearer {SECRET}", SECRET, secret_for_operators=False)
     assert not may_use_store(f"Bearer {store_token('another')}", SECRET)
     assert not may_use_store(None, SECRET)
     assert not may_use_store("Bearer ", "")
