@@ -147,7 +147,7 @@ class Node:
             log.info("other machines must send %s", self._credential())
             if tls.api is None:
                 log.info(
-                    "the API is plain HTTP, so tokens and the secret can be read on the way; see api.tls"
+                    "the API is plain HTTP, so what is sent can be read on the way; see api.tls"
                 )
         store = self._start.settings.started.config.model_store
         if store is not None and store.enabled and tls.api is not None and tls.store is None:

@@ -9,7 +9,7 @@ from aiohttp import web
 from pydantic import ValidationError
 
 from skulkd.api.cluster import NOT_HERE
-from skulkd.api.node_warnings import limit_warnings
+from skulkd.api.node_warnings import mac_warnings
 from skulkd.api.peer_calls import answer_peers, ask_node
 from skulkd.api.routes import RouteTable
 from skulkd.api.services import Services, services
@@ -150,7 +150,7 @@ async def diagnose(node: Services) -> NodeDiagnostics:
     leaked = leaked_wired_warning(memory.wired, runner_alive=alive)
     gathered = readings.warnings if readings is not None else ()
     everything = {*warnings, *memory.warnings, *process_warnings, *gathered}
-    everything |= {str(warning) for warning in (*worker.warnings(), *limit_warnings(node))}
+    everything |= {str(warning) for warning in (*worker.warnings(), *mac_warnings(node))}
     if leaked is not None:
         everything.add(leaked)
     identity = readings.identity if readings is not None else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from skulkd.api.services import Services
-from skulkd.machine.warnings import leaked_wired_warning, metal_warnings
+from skulkd.machine.warnings import bridge_warnings, leaked_wired_warning, metal_warnings
 from skulkd.observe.placement_view import view_placements
 from skulkd.placement.promises import shares_of
 from skulkd.wire.cluster import NodeWarning
@@ -28,13 +28,13 @@ def node_warnings(node: Services) -> list[NodeWarning]:
     return [
         *(NodeWarning(message=text) for text in sorted(found)),
         *worker.warnings(),
-        *limit_warnings(node),
+        *mac_warnings(node),
         *node.tls.warnings(),
     ]
 
 
-def limit_warnings(node: Services) -> list[NodeWarning]:
-    """What the GPU of this Mac lacks for the models that are placed here."""
+def mac_warnings(node: Services) -> list[NodeWarning]:
+    """What this Mac lacks for the models that are placed here, and for RDMA."""
     readings, own = node.telemetry.of(node.identity.node_id), node.identity.node_id
     if readings is None:
         return []
@@ -44,4 +44,7 @@ def limit_warnings(node: Services) -> list[NodeWarning]:
         for node_id, need, _ in shares_of(instance)
         if node_id == own
     )
-    return list(metal_warnings(readings.metal, readings.memory, placed))
+    return [
+        *metal_warnings(readings.metal, readings.memory, placed),
+        *bridge_warnings(readings.rdma),
+    ]

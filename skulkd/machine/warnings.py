@@ -8,6 +8,7 @@ from skulkd.machine.mlx_build import MlxBuild
 from skulkd.wire.base import Memory
 from skulkd.wire.cluster import NodeWarning
 from skulkd.wire.machine import MemoryUsage, MetalLimits
+from skulkd.wire.rdma import NodeRdma
 
 LEAKED_WIRED_BYTES = 5 * 1024**3
 # What macOS and its own programs need, whatever the GPU may have.
@@ -83,6 +84,18 @@ def metal_warnings(
         yield NodeWarning(
             message="memory pressure is critical: macOS compresses and swaps, models become slow",
             remediation="unload a model here, or close other programs",
+        )
+
+
+def bridge_warnings(rdma: NodeRdma | None) -> Iterator[NodeWarning]:
+    """A bridge over ports that are meant for RDMA; whether it works is another question."""
+    bridge = None if rdma is None or rdma.switch != "enabled" else rdma.bridge
+    if bridge is not None and bridge.enabled:
+        service = bridge.service_name or "Thunderbolt Bridge"
+        yield NodeWarning(
+            message=f"RDMA is enabled, but the network service {service} bridges the Thunderbolt"
+            " ports, which then may lose the addresses that RDMA needs",
+            remediation=f"sudo networksetup -setnetworkserviceenabled '{service}' off",
         )
 
 

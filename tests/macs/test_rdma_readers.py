@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from skulkd.cluster.topology import with_edge
 from skulkd.machine.rdma import device_problems, read_rdma
 from skulkd.machine.thunderbolt import parse_ports, parse_services
 from skulkd.machine.tools import ToolError
+from skulkd.machine.warnings import bridge_warnings
 from skulkd.wire.ids import NodeId
 from skulkd.wire.instances import MlxJacclInstance
 from skulkd.wire.machine import ThunderboltBridgeStatus
@@ -247,3 +249,17 @@ def test_what_cannot_be_read_for_a_while_is_as_it_was_but_for_the_switch(
     assert (after.switch, after.ctl_status) == ("unknown", None)
     put_on_path(Run(("ibv_devinfo", "-v"), "", 255, "No IB devices found"))
     assert read_rdma().after(before).devices == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "warns"),
+    [({"bridge": True}, True), ({}, False), ({"bridge": True, "rdma": "disabled"}, False)],
+)
+def test_a_bridge_over_ports_for_rdma_is_warned_of(
+    put_on_path: PutOnPath, changes: dict[str, object], warns: bool
+) -> None:
+    mac = replace(TRIO.macs[0], **changes)
+    put_on_path(*record(mac, TRIO.macs, TRIO.cables))
+    told = [warning.remediation for warning in bridge_warnings(read_rdma())]
+    command = "sudo networksetup -setnetworkserviceenabled 'TB Bridge' off"
+    assert told == ([command] if warns else [])
