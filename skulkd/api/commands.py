@@ -18,6 +18,8 @@ class Command:
         self.command_id = CommandId(str(uuid4()))
         self.opened_at = time.monotonic()
         self.cancelled = False
+        self.silent: str | None = None
+        """Which node did not answer when it was last given this request."""
         self._stream: TaskStream | None = None
         self._on_close: list[Callable[[], object]] = []
 

@@ -27,7 +27,7 @@ def test_a_hung_master_is_deposed_and_follows_when_it_wakes(cluster: StartCluste
 def test_a_hung_follower_is_lost_and_is_back_when_it_wakes(cluster: StartCluster) -> None:
     three = cluster(3, arguments=["--no-worker"])
     master = three.master()
-    hung = next(node for node in three.nodes if node is not master)
+    hung, other = [node for node in three.nodes if node is not master]
 
     def said(words: str) -> bool:
         return any(words in line for line in master.daemon.stderr)
@@ -37,6 +37,10 @@ def test_a_hung_follower_is_lost_and_is_back_when_it_wakes(cluster: StartCluster
         wait_until(lambda: said(lost), "the master to notice", 300)
         seen = {one["nodeId"] for one in master.view()["nodes"] if one["ok"]}
         assert hung.node_id not in seen
+        # Only the master hears the beats of the others; nobody else waits for that node either.
+        logs = f"/v1/diagnostics/cluster/{hung.node_id}/logs"
+        wait_until(lambda: other.ask("GET", logs).status == 404, "the other to give it up", 300)
     wait_until(lambda: said(f"{hung.name} is back"), "it to be back", 300)
     three.wait_formed()
     assert {node.view()["masterNodeId"] for node in three.nodes} == {master.node_id}
+    wait_until(lambda: other.ask("GET", logs).status == 200, "the other to ask it again", 300)
