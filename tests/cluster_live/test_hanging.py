@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from tests.cluster_live.cluster import StartCluster
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cluster_live.cluster import LiveCluster, live_cluster
 from tests.cluster_live.ptrace import main_thread_stopped
 from tests.daemon_process import wait_until
 
 
-def test_a_hung_master_is_deposed_and_follows_when_it_wakes(cluster: StartCluster) -> None:
-    three = cluster(3, arguments=["--no-worker"])
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveCluster]:
+    base = tmp_path_factory.mktemp("hanging") / "cluster"
+    with live_cluster(base, 3, arguments=["--no-worker"]) as made:
+        yield made
+
+
+def test_a_hung_master_is_deposed_and_follows_when_it_wakes(three: LiveCluster) -> None:
     hung = three.master()
     others = [node for node in three.nodes if node is not hung]
     old = hung.node_id
@@ -24,8 +34,7 @@ def test_a_hung_master_is_deposed_and_follows_when_it_wakes(cluster: StartCluste
     assert {node.view()["masterNodeId"] for node in three.nodes} == {chosen}
 
 
-def test_a_hung_follower_is_lost_and_is_back_when_it_wakes(cluster: StartCluster) -> None:
-    three = cluster(3, arguments=["--no-worker"])
+def test_a_hung_follower_is_lost_and_is_back_when_it_wakes(three: LiveCluster) -> None:
     master = three.master()
     hung, other = [node for node in three.nodes if node is not master]
 

@@ -82,11 +82,12 @@ class Faults:
         """Through another node, as an operator would."""
         node, asked = nodes[0], self.cluster.nodes[0]
         self.cluster.wait_formed(self.cluster.nodes)  # it must know the other
-        starts = len(node.daemon.ready_lines)
+        starts, old = len(node.daemon.ready_lines), node.node_id
         with self.chronicle.down(node, killed=False):
-            reply = asked.post(f"/admin/restart?node_id={node.node_id}")
-            assert reply.status == 200, reply
+            reply = asked.post(f"/admin/restart?node_id={old}")
+            assert (reply.status, reply.body["status"]) == (200, "restart_sent"), reply
             node.daemon.wait_ready(starts + 1)
+        assert node.node_id != old
 
     def freeze(self, act: Act, nodes: list[LiveNode]) -> None:
         """The daemon stands still, its runners go on."""

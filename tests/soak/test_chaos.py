@@ -127,7 +127,7 @@ def judge(faults: Faults, clients: Sequence[Client]) -> None:
     total: Counter[str] = sum((client.results for client in clients), Counter())
     slowest = max(client.slowest for client in clients)
     told = f"seed {faults.chronicle.seed}, done {dict(faults.done)}, requests {dict(total)}"
-    log.info("%s, slowest %.1f s (%s)", told, *slowest)
+    log.info("%s, slowest %.1f s (%s)\n%s", told, *slowest, faults.chronicle.story())
     bad = [*faults.wrong, *(line for client in clients for line in client.bad)]
     assert not bad, f"{told}: {bad[:10]}"
     assert total["answered"] > 0, told
