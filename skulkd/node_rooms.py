@@ -287,6 +287,7 @@ def _inference(rooms: Rooms) -> Inference:
         Outlook(
             homeless=lambda: [one.instance for one in rooms.cluster.core.ledger.waiting.values()],
             settled=lambda: rooms.cluster.master() is not None,
+            name=lambda node: rooms.cluster.core.ledger.names.get(node, str(node)),
         ),
     )
     models = ModelShelf(

@@ -21,6 +21,8 @@ class Command:
         token = CALLER.get().token
         self.owner: TokenId | None = None if token is None else token.token_id
         self.cancelled = False
+        self.silent: str | None = None
+        """Which node did not answer when it was last given this request."""
         self._stream: TaskStream | None = None
         self._on_close: list[Callable[[], object]] = []
 

@@ -45,8 +45,10 @@ class Patience:
     failed_s: float = 3.0
     """A runner that is started again after a failure is so within seconds."""
     waiting_limit: int = 32
-    homeless_s: float = 30.0
+    lost_s: float = 5.0
     """A model that lost its node is placed anew within seconds, or fits nowhere."""
+    answer_s: float = 9.0
+    """A request that finds its model without its node waits at least so long in all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,17 @@ class Outlook:
     """Instances that lost a node, or were switched off, and wait for a place."""
     settled: Callable[[], bool] = lambda: True
     """Whether the state is that of a cluster; a node that has just started has to find it."""
+    name: Callable[[NodeId], str] = str
+    """The name of a node, also of one that was lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Why waiting may be in vain, and when to stop. `since` and `until` are monotonic seconds."""
+
+    why: str
+    since: float
+    until: float
 
 
 class Dispatcher:
@@ -71,6 +84,7 @@ class Dispatcher:
         patience: Patience | None = None,
         outlook: Outlook | None = None,
     ) -> None:
+        self._peers = peers
         self._node_id = peers.node_id
         self._outlook = outlook or Outlook()
         self._state = state
@@ -120,6 +134,7 @@ class Dispatcher:
         Raises ApiError: 404 the model is not placed, 413, 429 too many wait already.
         """
         instances = self.instances_of(wanted.params.model)
+        command.silent = None
         full: QueueFull | None = None
         ready = least_busy_first(self._state(), instances, self._sent)
         for instance in off_draining(ready, self._draining()):
@@ -127,7 +142,9 @@ class Dispatcher:
                 return await self._offer(command, wanted, instance)
             except QueueFull as refusal:
                 full = full or refusal
-            except (NotReady, NoSuchInstance, NotTaken) as refusal:
+            except NotTaken as refusal:
+                command.silent = str(refusal) if refusal.silent else None
+            except (NotReady, NoSuchInstance) as refusal:
                 # The state will say so in a moment.
                 _log.debug("instance %s: %s", instance.instance_id, refusal)
             except RequestTooLarge as refusal:
@@ -171,28 +188,49 @@ class Dispatcher:
             self.waiting -= 1
 
     async def _wait(self, command: Command, wanted: Wanted) -> TaskStream | None:
-        hopeless_at: float | None = None
+        trouble: Trouble | None = None
         while not command.cancelled:
             change = self._journal.next_change
-            stream = await self.submit(command, wanted)
+            try:
+                async with asyncio.timeout(_left_s(trouble)):
+                    stream = await self.submit(command, wanted)
+            except TimeoutError:
+                stream = None
             if stream is not None:
                 return stream
-            reason, patience_s = self._hopeless(wanted.params.model)
-            now = time.monotonic()
-            hopeless_at = None if reason is None else hopeless_at or now
-            if hopeless_at is not None and now - hopeless_at >= patience_s:
-                message = f"{wanted.params.model} {reason}"
-                raise ApiError(503, message, headers={RETRY_AFTER: "30"})
+            trouble = self._trouble(command, wanted.params.model, trouble)
+            if trouble is not None and time.monotonic() >= trouble.until:
+                message = f"{wanted.params.model} {trouble.why}"
+                raise ApiError(503, message, headers={RETRY_AFTER: "5"})
             await _wait(change)
         return None
 
-    def _hopeless(self, model: str) -> tuple[str | None, float]:
-        """Why waiting may be in vain, and how long to wait all the same."""
+    def _trouble(self, command: Command, model: str, before: Trouble | None) -> Trouble | None:
+        """Why waiting may be in vain; it counts from when it was first seen."""
+        since = time.monotonic() if before is None else before.since
         state, instances = self._state(), self.instances_of(model)
-        if not any(one.instance_id in state.instances for one in instances):
-            return "lost its node and fits nowhere else yet", self._patience.homeless_s
+        if (lost := self._lost_nodes(state, instances)) is not None:
+            until = max(since + self._patience.lost_s, command.opened_at + self._patience.answer_s)
+            return Trouble(f"{lost}; ask again", since, until)
         failure = failure_of(state, instances)
-        return None if failure is None else f"has failed: {failure}", self._patience.failed_s
+        if failure is not None:
+            return Trouble(f"has failed: {failure}", since, since + self._patience.failed_s)
+        if command.silent is not None:
+            return Trouble(command.silent, since, command.opened_at + self._patience.answer_s)
+        return None
+
+    def _lost_nodes(self, state: State, instances: Sequence[Instance]) -> str | None:
+        """Which nodes every instance lacks, in words; None when one is whole."""
+        here = {self._node_id, *(peer.node_id for peer in self._peers.others())}
+        missing: dict[NodeId, None] = {}
+        for instance in instances:
+            nodes = instance.shard_assignments.node_to_runner
+            gone = [node for node in nodes if node not in here]
+            if instance.instance_id in state.instances and not gone:
+                return None
+            missing.update(dict.fromkeys(gone))
+        names = " and ".join(self._outlook.name(node) for node in missing) or "its node"
+        return f"lost {names} and has no other place yet"
 
     def _task(self, command: Command, wanted: Wanted, instance: Instance) -> TextGeneration:
         return TextGeneration(
@@ -251,6 +289,10 @@ def failure_of(state: State, instances: Sequence[Instance]) -> str | None:
     """Why none of them will become ready by itself; None while one still may."""
     reasons = [_failure(state, instance) for instance in instances]
     return reasons[0] if reasons and None not in reasons else None
+
+
+def _left_s(trouble: Trouble | None) -> float | None:
+    return None if trouble is None else max(0.0, trouble.until - time.monotonic())
 
 
 async def _wait(change: asyncio.Event) -> None:

@@ -30,7 +30,7 @@ from skulkd.wire.storage import (
 )
 
 routes = RouteTable("downloads")
-ASK_S = 10.0
+ASK_S = 9.0
 REMOVE_S = 60.0
 
 _SHARD: TypeAdapter[ShardMetadata] = TypeAdapter(ShardMetadata)

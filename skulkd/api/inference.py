@@ -20,7 +20,7 @@ class Pace:
     """For a client to read what is being written."""
     early_s: float = 1.0
     """For a refusal by the runner to become an HTTP status instead of the end of a stream."""
-    placement_s: float = 15.0
+    placement_s: float = 8.0
     """For what the planner has to know and does not yet."""
 
 

@@ -16,7 +16,7 @@ from skulkd.wire.cluster import ForgetAnswer
 from skulkd.wire.events import NodeLossCleared
 
 FORGET = "forget_node"
-DEADLINE_S = 10.0
+DEADLINE_S = 9.0
 NOT_LOST, UNKNOWN = "node_not_lost", "unknown_node"
 _STATUS = {
     NOT_LOST: 409,

@@ -22,7 +22,7 @@ from skulkd.store.library import LocalModel, ModelLibrary
 from skulkd.store.model_documents import CONFIG_FILE
 from skulkd.wire.cards import ModelCard
 
-DISK_DEADLINE_S = 20.0
+DISK_DEADLINE_S = 9.0
 
 T = TypeVar("T")
 

@@ -48,7 +48,7 @@ PLACE, CREATE, DELETE = "instance.place", "instance.create", "instance.delete"
 REPAIR = "instance.repair"
 NEWS = "placement.news"
 NEWS_DEADLINE_S = 3.0
-DECIDE_DEADLINE_S = 10.0
+DECIDE_DEADLINE_S = 9.0
 
 log = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ from skulkd.worker.refusals import NoSuchInstance
 
 routes = RouteTable("instances")
 METHOD = "instance.restart"
-DEADLINE_S = 10.0
+DEADLINE_S = 9.0
 
 
 class Order(SnakeModel):

@@ -19,7 +19,7 @@ from skulkd.worker.refusals import NoSuchTask
 
 routes = RouteTable("diagnostics")
 METHOD = "runner.cancel"
-DEADLINE_S = 10.0
+DEADLINE_S = 9.0
 
 _MESSAGES: dict[TaskCancelStatus, str] = {
     "cancel_requested": "the runner was asked to drop the task",

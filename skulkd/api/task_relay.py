@@ -27,7 +27,7 @@ from skulkd.worker.task_stream import INSTANCE_LOST, SLOW_READER, TaskEnded, Tas
 
 METHOD = "task.run"
 # A frozen node is noticed by the cluster before this; it is for one that answers nothing at all.
-TAKEN_DEADLINE_S = 10.0
+TAKEN_DEADLINE_S = 8.0
 STREAM_BYTES = 8 * 1024 * 1024
 # What has come meanwhile travels together, up to about this.
 _PIECE_ITEMS = 64
@@ -40,7 +40,14 @@ _log = logging.getLogger(__name__)
 
 
 class NotTaken(Exception):
-    """The other node does not take the task now; another may, or the same one later."""
+    """The other node does not take the task now; another may, or the same one later.
+
+    `silent` when it did not say so itself: it was lost, or did not answer in time.
+    """
+
+    def __init__(self, message: str, *, silent: bool = False) -> None:
+        super().__init__(message)
+        self.silent = silent
 
 
 class Ended(TaggedModel):
@@ -145,7 +152,7 @@ class RemoteTasks:
         except PeerRefused as refusal:
             raise _refusal(refusal, task.instance_id) from refusal
         except PeerError as error:
-            raise NotTaken(str(error)) from error
+            raise NotTaken(f"is on {name}, which did not answer", silent=True) from error
 
         def hang_up() -> None:
             pump.cancel()

@@ -44,7 +44,7 @@ LIST = "trace.list"
 GET = "trace.get"
 DELETE = "trace.delete"
 LIST_S = 5.0
-GET_S = 10.0
+GET_S = 9.0
 
 _ITEMS = TypeAdapter(list[TraceItem])
 _EVENTS = TypeAdapter(list[TraceEventResponse])

@@ -12,7 +12,7 @@ from skulkd.peers import PeerRefused
 from skulkd.wire.events import Event, TracingStateChanged
 
 TRACING = "tracing.set"
-DEADLINE_S = 10.0
+DEADLINE_S = 9.0
 
 Send = Callable[[str, bytes, float], Awaitable[bytes]]
 

@@ -231,6 +231,7 @@ class Cluster:
         elif kind == "readings":
             if node in self.greetings:
                 self._telemetry.record_raw(node, rest)
+                self.core.following.heard_from(node)
         elif is_message(kind):
             message = load(kind, rest)
             if isinstance(message, Bye):

@@ -90,7 +90,7 @@ class Core:
         self._next_beat = 0.0
         self._next_hint = 0.0
         self._doubt = Doubt()
-        self._following = Following(self, self._timing)
+        self.following = Following(self, self._timing)
 
     # What the daemon tells it.
 
@@ -145,9 +145,9 @@ class Core:
             case Bye():
                 self.lost(now, sender, stopped=True)
             case Entries() | Snapshot() | Waiting() | Known():
-                self._following.receive(sender, message)
+                self.following.receive(sender, message)
             case Named():
-                if self._following.obeys(sender, message.session):
+                if self.following.obeys(sender, message.session):
                     self._take_name(message.name)
             case Conquer():
                 if self.ruling is not None:
@@ -155,7 +155,7 @@ class Core:
             case Ceded():
                 if self.ruling is not None and self.ruling.ceded(sender, message.head):
                     self.out.put(Said("info", f"{member.name} is the master of both clusters now"))
-                    self._following.handed_over = self.ledger.session
+                    self.following.handed_over = self.ledger.session
                     self._follow(message.session)
             case Join() | Submit() | Cede():
                 if self.ruling is not None:
@@ -167,7 +167,7 @@ class Core:
         if self.ruling is not None:
             self.ruling.append([event])
         else:
-            self._following.append(event)
+            self.following.append(event)
 
     def flush(self, now: float) -> None:
         """Send what was collected since; called soon after something was told."""
@@ -175,7 +175,7 @@ class Core:
         if self.ruling is not None:
             self.ruling.flush()
         elif self.role == "following" and self.synced:
-            self._following.flush()
+            self.following.flush()
 
     def tick(self, now: float) -> None:
         """Called several times in a second."""
@@ -188,7 +188,7 @@ class Core:
             self.ruling.tick()
             self.ruling.flush()
         elif self.role == "following":
-            self._following.tick()
+            self.following.tick()
         if now >= self._next_beat:
             if self.role == "seeking" and self._outshone():
                 self._next_beat = now + self._beat_pause_s()
@@ -236,7 +236,7 @@ class Core:
         elif self.role == "following" and self.session:
             self._watch_master()
             if self.synced and beat.standing[1] > self.ledger.head:
-                self._following.ask(self._timing.resend_s)
+                self.following.ask(self._timing.resend_s)
 
     def _two_masters(self, other: Member, session: Session) -> None:
         """This node sees its master and another one. They would have met if they could.
@@ -356,7 +356,7 @@ class Core:
         stepped_down = self.role == "leading"
         self.role, self.session, self.ruling, self.synced = "following", session, None, False
         self._clock = max(self._clock, session.clock)
-        self._following.ask(0.0)
+        self.following.ask(0.0)
         self._send_beat()
         if stepped_down:
             # Those who followed this node must not wait for it to fall silent.

@@ -20,9 +20,9 @@ from skulkd.cluster.messages import (
     Submit,
     Waiting,
 )
-from skulkd.cluster.says import Applied, Replaced, Send
+from skulkd.cluster.says import Applied, Lost, Replaced, Send
 from skulkd.cluster.timing import Timing
-from skulkd.wire.events import Event
+from skulkd.wire.events import Event, NodeTimedOut
 from skulkd.wire.ids import NodeId
 
 if TYPE_CHECKING:
@@ -62,6 +62,12 @@ class Following:
                 case Waiting() if self._core.synced:
                     self._core.ledger.take_waiting(message.placements, message.head)
                     self._core.ledger.membership.replace_names(message.members)
+
+    def heard_from(self, node: NodeId) -> None:
+        """A node told its readings, so its event loop works again."""
+        member = self._core.roster.get(node)
+        if member is not None and self._core.ruling is None:
+            member.silent = False
 
     def append(self, event: Event) -> None:
         """Keep it until it is in the journal; the oldest is dropped when there are too many."""
@@ -173,6 +179,9 @@ class Following:
         for entry in applied:
             core.ledger.apply(entry)
             core.pending.pop(entry.event.event_id, None)
+            event = entry.event
+            if isinstance(event, NodeTimedOut) and core.roster.give_up(event.node_id):
+                core.out.put(Lost(event.node_id))
         core.out.put(Applied(tuple(applied)))
 
     def _submit(self) -> None:

@@ -46,6 +46,15 @@ class Roster:
     def remove(self, node: NodeId) -> Member | None:
         return self.members.pop(node, None)
 
+    def give_up(self, node: NodeId) -> bool:
+        """The master lost a node that is seen here: only the master hears whether its event loop
+        works. True when it was not silent before."""
+        member = self.members.get(node)
+        if member is None or member.silent:
+            return False
+        member.silent = True
+        return True
+
     def get(self, node: NodeId) -> Member | None:
         return self.members.get(node)
 

@@ -200,7 +200,7 @@ def _uploads(
         await announcer.look_at_store()
 
     if calls is not None and registry is None:
-        return RemoteUploads(calls.address, arrived)
+        return RemoteUploads(calls, arrived)
     root = setup.models if setup.store_root is None else setup.store_root
     target: UploadTarget = "models" if setup.store_root is None else "store"
     return LocalUploads(UploadFiles(root), target, arrived, _held(caretaker))

@@ -234,7 +234,7 @@ class Staging:
                 patience=self.patience,
             )
 
-        path = await _in_thread(work, job.stop, lambda: meter.update_stage(job))
+        path = await _in_thread(calls.in_thread(work), job.stop, lambda: meter.update_stage(job))
         await asyncio.to_thread(area.touch, card.model_id)
         self.publish(meter.entry.completed(job.total_bytes))
         log.info("%s is staged: %d bytes in %s", card.model_id, job.total_bytes, path)
@@ -282,10 +282,9 @@ class Staging:
 
 
 async def _in_thread(
-    work: Callable[[], Path], stop: Callable[[], None], tell: Callable[[], None]
+    task: asyncio.Future[Path], stop: Callable[[], None], tell: Callable[[], None]
 ) -> Path:
     """The result of blocking work, with looks at its progress. Cancelling stops the work first."""
-    task = asyncio.create_task(asyncio.to_thread(work))
     try:
         while not task.done():
             tell()

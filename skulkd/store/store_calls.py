@@ -1,13 +1,17 @@
-"""Questions to the store server from the event loop: each in a thread, with a limit."""
+"""Questions to the store server from the event loop: each in a thread, with a limit.
+
+The threads are the store's own: a store host that is frozen must not use up those of the daemon.
+"""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 from urllib.parse import quote
 
 from pydantic import TypeAdapter, ValidationError
 
-from skulkd.store.errors import DownloadError
+from skulkd.store.errors import DownloadError, StoreUnreachableError
 from skulkd.store.store_link import StoreAddress, StoreLink, model_path
 from skulkd.wire.base import SnakeModel
 from skulkd.wire.cards import ModelCard
@@ -20,6 +24,11 @@ from skulkd.wire.storage import (
 )
 
 T = TypeVar("T")
+THREADS = 32
+PROBE_S = 4.0
+"""After so long without an answer the store is asked how it is, and has as long to say so."""
+WORK_S = 30.0
+"""For a store host that is at work: it asks the hub, or deletes many files."""
 
 
 class Described(SnakeModel):
@@ -42,6 +51,7 @@ class StoreCalls:
     def __init__(self, find: Callable[[], Awaitable[StoreAddress]]) -> None:
         self.address = find
         """Where the store is now; its host may have got another address."""
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="store")
 
     async def health(self) -> StoreHealth:
         document = await self._ask("/health")
@@ -83,17 +93,45 @@ class StoreCalls:
         document = await self._ask(path, "DELETE")
         return _read(lambda: _DELETED.validate_python(document), path)
 
+    def in_thread(self, work: Callable[[], T]) -> asyncio.Future[T]:
+        """Do blocking work that waits for the store."""
+        return asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    async def while_reachable(self, work: Coroutine[None, None, T]) -> T:
+        """Wait for the work as long as the store answers. Raises StoreUnreachableError."""
+        task = asyncio.create_task(work)
+        try:
+            while not (await asyncio.wait({task}, timeout=PROBE_S))[0]:
+                await self._once("/health", "GET", PROBE_S)
+            return task.result()
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.wait({task})
+
     async def _ask(self, path: str, method: str = "GET") -> Any:
+        return await self.while_reachable(self._once(path, method, WORK_S))
+
+    async def _once(self, path: str, method: str, deadline_s: float) -> Any:
         address = await self.address()
+        link = StoreLink(address)
 
         def work() -> Any:
-            link = StoreLink(address)
             try:
                 return link.json(path, method)
             finally:
                 link.drop()
 
-        return await asyncio.to_thread(work)
+        try:
+            async with asyncio.timeout(deadline_s):
+                return await self.in_thread(work)
+        except TimeoutError:
+            raise StoreUnreachableError(
+                f"the store at {address} did not answer within {deadline_s:g} s",
+                hint="is skulkd running on the store host, and its port open?",
+            ) from None
+        finally:
+            link.cut()
 
 
 def _read(parse: Callable[[], T], path: str) -> T:

@@ -125,6 +125,9 @@ class StoreLink:
         connection.sock.settimeout(self._silence_s)
         with self._lock:
             self._connection, self._socket = connection, connection.sock
+            stopped = self._closed
+        if stopped:
+            raise ConnectionAbortedError("the transfer was stopped")
         return connection
 
     def _refused(self, path: str, response: http.client.HTTPResponse) -> Exception:

@@ -18,6 +18,7 @@ import aiohttp
 from skulkd.store import errors
 from skulkd.store.errors import BadManifestError, BusyError, StoreError, StoreUnreachableError
 from skulkd.store.manifest import Manifest, parse_manifest
+from skulkd.store.store_calls import StoreCalls
 from skulkd.store.store_link import StoreAddress
 from skulkd.store.upload_files import UploadFiles
 from skulkd.wire.uploads import UploadTarget
@@ -123,7 +124,7 @@ def _write_all(fd: int, piece: bytes, at: int) -> None:
 class RemoteUploads:
     """Passed on to the store host while it arrives; nothing is kept here."""
 
-    address: Callable[[], Awaitable[StoreAddress]]
+    calls: StoreCalls
     arrived: Callable[[str], Awaitable[None]]
     target: UploadTarget = "store"
 
@@ -152,7 +153,12 @@ class RemoteUploads:
     async def _ask(
         self, method: str, model_id: str, query: dict[str, str], body: Any = None
     ) -> dict[str, Any]:
-        address = await self.address()
+        return await self.calls.while_reachable(self._send(method, model_id, query, body))
+
+    async def _send(
+        self, method: str, model_id: str, query: dict[str, str], body: Any
+    ) -> dict[str, Any]:
+        address = await self.calls.address()
         url = f"{address}/uploads/{quote(model_id, safe='')}"
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=COMMIT_S)
         headers = {"Authorization": f"Bearer {address.token}"}

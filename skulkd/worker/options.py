@@ -17,6 +17,8 @@ class Patience:
     find_model_s: float = 30.0
     memory_s: float = 10.0
     """How long a shortage of memory may last: a model that was just deleted frees its own."""
+    stopped_s: float = 5.0
+    """How long a process that has work may be stopped by a signal."""
     look_every_s: float = 0.5
     """How often silence is looked at; it must be there twice in a row."""
 

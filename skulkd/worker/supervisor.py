@@ -79,6 +79,7 @@ class Supervisor:
         self._with_group: Ending | None = None
         self._refused: str | None = None
         self._late: str | None = None
+        self._stopped_at: float | None = None
         self.on_trace: Callable[[protocol.TaskTrace], None] = lambda _: None
         """Takes what this rank measured of a traced task."""
         self.asked: set[type[Task]] = set()
@@ -325,13 +326,21 @@ class Supervisor:
                 return overdue
 
     def _is_stopped(self) -> bool:
-        return self._process is not None and state_of(self._process.pid) == "stopped"
+        """Whether a signal has stopped the process for too long while somebody waits for it."""
+        waited_for = self._duty.grouped or self._record.book.open
+        stopped = (
+            waited_for and self._process is not None and state_of(self._process.pid) == "stopped"
+        )
+        now = self._clock()
+        self._stopped_at = (self._stopped_at or now) if stopped else None
+        # The other ranks of a group wait for it, and burn a core each while they do.
+        patience_s = 0.0 if self._duty.grouped else self._options.patience.stopped_s
+        return self._stopped_at is not None and now - self._stopped_at >= patience_s
 
     def _overdue(self) -> str | None:
         if self._leaving or self._refused is not None:
             return self._refused
-        if self._duty.grouped and self._is_stopped():
-            # The others wait for it, and burn a core each while they do.
+        if self._is_stopped():
             return STOPPED
         record = self._record
         failed = isinstance(record.status, RunnerFailed | RunnerShutdown)

@@ -20,7 +20,7 @@ SLOW_READER = "slow_reader"
 INSTANCE_DELETED = "instance_deleted"
 INSTANCE_LOST = "instance_lost"
 NODE_STOPPING = "node_stopping"
-_FINAL = frozenset({INVALID_REQUEST, SLOW_READER, INSTANCE_DELETED})
+_FINAL = frozenset({INVALID_REQUEST, SLOW_READER})
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,9 @@ class TaskEnded:
 
     @property
     def retryable(self) -> bool:
-        """Whether asking again may well work."""
+        """Whether asking again may well work; a deleted instance may not be the only one."""
+        if self.error_type == INSTANCE_DELETED:
+            return True
         return self.status in {"Failed", "TimedOut"} and self.error_type not in _FINAL
 
 

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 def test_nodes_come_and_go_quickly(cluster: StartCluster) -> None:
-    come_and_go(cluster(2, arguments=("--no-worker",)), visits=10, guests=2)
+    come_and_go(cluster(2, arguments=("--no-worker",)), visits=6, guests=2)
 
 
 @pytest.mark.slow

@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from skulkd.api import task_relay
 from skulkd.api.dispatch import Outlook, Patience
 from skulkd.api.task_relay import RemoteTasks, serve_tasks
 from skulkd.runner.protocol import GenerationOptions
@@ -209,12 +212,14 @@ async def test_a_slow_reader_is_cut_off_on_its_own_node() -> None:
 
 async def test_a_model_that_lost_its_node_is_waited_for(tmp_path: Path) -> None:
     homeless = [an_instance("i1", (A,))]
-    patience = Patience(homeless_s=0.05)
+    patience = Patience(lost_s=0.05, answer_s=0.05)
     async with stage(tmp_path, outlook=Outlook(lambda: homeless), patience=patience) as one:
         one.node.inference.journal.append(InstanceDeleted(instance_id=InstanceId("i1")))
         async with one.chat() as answer:
             assert answer.status == 503
-            assert "lost its node" in (await answer.json())["error"]["message"]
+            assert (
+                f"lost {A} and has no other place yet" in (await answer.json())["error"]["message"]
+            )
     (tmp_path / "again").mkdir()
     async with stage(tmp_path / "again", outlook=Outlook(lambda: homeless)) as one:
         one.worker.answer_at_once = "found a new home"
@@ -229,6 +234,49 @@ async def test_a_model_that_lost_its_node_is_waited_for(tmp_path: Path) -> None:
         one.node.inference.journal.append(InstanceDeleted(instance_id=InstanceId("i1")))
         async with one.chat() as gone:
             assert gone.status == 404
+
+
+async def test_a_model_whose_node_is_gone_is_an_error_that_names_the_node(tmp_path: Path) -> None:
+    """The state still lists it: who leads has not noticed, or nobody leads."""
+    a_peers, b_peers = peer_mesh(A, B)
+    outlook = Outlook(name=lambda node: {B: "kite2"}.get(node, str(node)))
+    patience = Patience(lost_s=0.05, answer_s=0.05)
+    async with stage(tmp_path, peers=a_peers, outlook=outlook, patience=patience) as one:
+        one.node.inference.journal.append(InstanceDeleted(instance_id=InstanceId("i1")))
+        one.place("far", (B,))
+        one.report(RunnerReady(), "far")
+        b_peers.leave()
+        async with one.chat(stream=False) as answer:
+            assert (answer.status, answer.headers["Retry-After"]) == (503, "5")
+            message = (await answer.json())["error"]["message"]
+        assert "lost kite2 and has no other place yet; ask again" in message
+        async with one.chat(stream=True) as answer:
+            text = await answer.text()
+        assert "lost kite2" in text
+        assert text.endswith("data: [DONE]\n\n")
+
+
+async def test_a_node_that_takes_nothing_is_given_up_and_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is in the cluster, but its event loop does not run."""
+    monkeypatch.setattr(task_relay, "TAKEN_DEADLINE_S", 0.05)
+    a_peers, b_peers = peer_mesh(A, B)
+    release = asyncio.Event()
+
+    async def hangs(_asker: NodeId, _body: bytes) -> AsyncIterator[bytes]:
+        await release.wait()
+        yield b"[]"
+
+    b_peers.serve_stream(task_relay.METHOD, hangs)
+    async with stage(tmp_path, peers=a_peers, patience=Patience(answer_s=0.2)) as one:
+        one.node.inference.journal.append(InstanceDeleted(instance_id=InstanceId("i1")))
+        one.place("far", (B,))
+        one.report(RunnerReady(), "far")
+        async with one.chat(stream=False) as answer:
+            assert (answer.status, answer.headers["Retry-After"]) == (503, "5")
+            message = (await answer.json())["error"]["message"]
+        assert f"is on {B}, which did not answer" in message
 
 
 async def test_a_node_without_a_master_cannot_say_that_there_is_no_model(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import base64
 import hashlib
 import hmac
 import json
-import os
 import shlex
 import signal
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ import httpx
 import psutil
 import pytest
 
+from tests.cluster_live.ptrace import main_thread_stopped
 from tests.daemon_process import DaemonProcess, spawn_daemon, wait_until
 from tests.inference.served import Served, serve
 from tests.swarm.gateway_thread import GatewayThread, gateway_thread
@@ -331,15 +331,11 @@ def test_sigterm_lets_a_job_finish(tmp_path: Path) -> None:
             body = {"apiKey": OWNER_KEY, "options": {"gateway": gateway.gateway.base_url}}
             assert node.post("/v1/swarm/setup", body).status_code == 200
             wait_until(lambda: gateway.count("poll"), "the first poll", DEADLINE_S)
-            runner = node.runner_pid()
-            os.kill(runner, signal.SIGSTOP)
-            try:
+            with main_thread_stopped(node.runner_pid()):
                 gateway.offer(a_job("last"))
                 wait_until(lambda: gateway.count("start"), "the start", DEADLINE_S)
                 node.daemon.process.send_signal(signal.SIGTERM)
                 wait_until(lambda: _refuses(node), "the stop to begin", DEADLINE_S)
-            finally:
-                os.kill(runner, signal.SIGCONT)
             assert node.daemon.process.wait(DEADLINE_S) == 0
             result = gateway.result_of("last")
             assert result is not None

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -15,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster_live.ptrace import main_thread_stopped
 from tests.daemon_process import ROOT, daemon_environ, wait_until
 from tests.inference.served import Served, serve
 from tests.swarm.gateway_thread import GatewayThread, gateway_thread
@@ -91,21 +90,14 @@ def test_load_shows_places_and_the_total(operator: Operator) -> None:
 
 @contextmanager
 def held_request(node: Served) -> Iterator[None]:
-    """A request that cannot end before the block does: its runner is frozen."""
-    pid = node.runner_pid()
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        with ThreadPoolExecutor(1) as pool:
+    """A request that cannot end before the block does: its runner is held by a debugger."""
+    with ThreadPoolExecutor(1) as pool:
+        with main_thread_stopped(node.runner_pid()):
             answer = pool.submit(node.chat, "hello")
-            try:
-                busy = 'skulk_load_active_jobs{execution_class="chat"} 1.0'
-                wait_until(lambda: busy in node.get("/metrics").text, "the request", DEADLINE_S)
-                yield
-            finally:
-                os.kill(pid, signal.SIGCONT)
-            answer.result(DEADLINE_S)
-    finally:
-        os.kill(pid, signal.SIGCONT)
+            busy = 'skulk_load_active_jobs{execution_class="chat"} 1.0'
+            wait_until(lambda: busy in node.get("/metrics").text, "the request", DEADLINE_S)
+            yield
+        answer.result(DEADLINE_S)
 
 
 def test_load_counts_requests_and_their_latency(operator: Operator) -> None:

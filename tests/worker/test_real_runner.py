@@ -14,7 +14,6 @@ from typing import Any
 import psutil
 import pytest
 
-from skulkd.runner.protocol import RunnerOptions
 from skulkd.runner.zygote_client import Zygote
 from skulkd.settings.paths import find_paths
 from skulkd.store.card_toml import card_from_toml
@@ -110,11 +109,7 @@ async def test_a_killed_runner_fails_its_answer_by_name_and_answers_again(
 
 
 async def test_a_frozen_runner_is_replaced(home: Path, tmp_path: Path) -> None:
-    options = replace(
-        PATIENT,
-        runner=RunnerOptions(eval_deadline_s=1.5),
-        patience=Patience(margin_s=0.5, look_every_s=0.1),
-    )
+    options = replace(PATIENT, patience=Patience(stopped_s=0.5, look_every_s=0.1))
     async with serving(home, tmp_path, options) as (rig, instance_id):
         stream = await ask(rig, instance_id, max_output_tokens=3000)
         await first_text(stream)
@@ -122,7 +117,8 @@ async def test_a_frozen_runner_is_replaced(home: Path, tmp_path: Path) -> None:
         assert pid is not None
         os.kill(pid, signal.SIGSTOP)
         _, ended = await read_all(stream)
-        assert "no progress for 2 s; killed by the supervisor" in (ended.error_message or "")
+        assert "stopped by a signal; killed by the supervisor" in (ended.error_message or "")
+        assert ended.retryable
         assert not is_running(pid)
         await rig.reaches(instance_id, RunnerReady)
 

@@ -87,6 +87,7 @@ async def test_closing_wakes_a_reader_that_waits() -> None:
         (TaskEnded("Failed", "node_stopping"), True),
         (TaskEnded("Failed"), True),
         (TaskEnded("TimedOut"), True),
+        (TaskEnded("Cancelled", "instance_deleted"), True),
         (TaskEnded("Failed", "invalid_request_error"), False),
         (TaskEnded("Failed", "slow_reader"), False),
     ],

@@ -31,6 +31,7 @@ class Chronicle:
     began: float = field(default_factory=time.monotonic)
     told: list[tuple[float, str]] = field(default_factory=list)
     _downs: list[tuple[Down, float | None]] = field(default_factory=list)
+    _frozen: list[tuple[str, float, float]] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def note(self, text: str) -> None:
@@ -49,6 +50,25 @@ class Chronicle:
             for at in range(first, first + len(nodes)):
                 self._downs[at] = (self._downs[at][0], time.monotonic())
         self.note("ready again")
+
+    @contextmanager
+    def frozen(self, node: LiveNode) -> Iterator[None]:
+        """Inside the block this node stands still: nobody can be answered by it."""
+        begun = time.monotonic()
+        yield
+        self.note(f"thaw {node.name}")
+        with self._lock:
+            self._frozen.append((node.name, begun, time.monotonic()))
+
+    def asked_s(self, name: str, since: float, until: float) -> float:
+        """How much of this time the node could have answered in."""
+        with self._lock:
+            still = [
+                min(until, thawed) - max(since, begun)
+                for frozen, begun, thawed in self._frozen
+                if frozen == name and begun < until and thawed > since
+            ]
+        return until - since - sum(still)
 
     def downs_of(self, name: str, since: float, until: float) -> list[Down]:
         """When this node was down between two moments."""
