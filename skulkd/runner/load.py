@@ -15,6 +15,7 @@ from transformers import PreTrainedTokenizerBase
 from skulkd.runner.caches import can_batch
 from skulkd.runner.group import Group, RankGroup
 from skulkd.runner.model_files import BadModel, check_model_directory, weight_files
+from skulkd.runner.panels import ROWS, arrange
 from skulkd.runner.pipeline import PipelinedModel
 from skulkd.runner.reasoning import THINK_END, THINK_START
 from skulkd.runner.seats import Alone, Seat, Slice, Stage
@@ -68,6 +69,7 @@ class LoadedModel:
     tool_format: ToolFormat
     seat: Seat
     cores: int
+    layout: str
 
 
 def load(
@@ -98,7 +100,8 @@ def load(
     model, seat = _cut(model, config, part)
     _materialise(model, directory, on_layer)
     # A stage keeps more than it needs of the rest, and must not read that into memory.
-    here = model.layers if isinstance(model, PipelinedModel) else [model]
+    here = model.computed if isinstance(model, PipelinedModel) else [model]
+    layout = arrange(here, cores) if mx.default_device() == mx.cpu else ROWS
     cores = spread(here, cores)
     pin_parts(here)
     tokenizer = _load_tokenizer(directory, config, trust_remote_code=trust_remote_code)
@@ -120,6 +123,7 @@ def load(
         ),
         seat=seat,
         cores=cores,
+        layout=layout,
     )
 
 

@@ -12,7 +12,9 @@ from pathlib import Path
 import mlx.core as mx
 
 from skulkd.runner import memory
+from skulkd.runner.blas_binding import OWN_BLAS, BlasInUse
 from skulkd.runner.company import Company
+from skulkd.runner.compute import compute_report
 from skulkd.runner.cores import cores_here, machine_mark
 from skulkd.runner.deadlines import Guard, Watchdog
 from skulkd.runner.engine import Engine
@@ -28,6 +30,7 @@ from skulkd.runner.outbox import Outbox
 from skulkd.runner.phases import Owner, PhaseRecorder
 from skulkd.runner.protocol import (
     Cancel,
+    Computing,
     Configure,
     FromRunner,
     GenerationOptions,
@@ -79,9 +82,11 @@ class Session:
         outbox: Outbox,
         recorder: PhaseRecorder,
         render: Renderer,
+        blas: BlasInUse = OWN_BLAS,
     ) -> None:
         self._configure = configure
         self._render = render
+        self._blas = blas
         self._options = configure.options
         self._inbox = inbox
         self._outbox = outbox
@@ -214,6 +219,7 @@ class Session:
             update={
                 "eval_deadline_s": self._options.eval_deadline_s,
                 "cores": self._options.cores,
+                "blas": self._options.blas,
             }
         )
         self._ranks_here = [one.get("machine") for one in meeting.said].count(machine_mark())
@@ -251,14 +257,12 @@ class Session:
                 cores=cores_here(self._options.cores, self._ranks_here),
                 render=self._render,
             )
+        compute = compute_report(self._blas, self._loaded)
+        owner, attrs = Owner(task.task_id), compute.model_dump(exclude_none=True)
         self._recorder.point(
-            "load_model",
-            "loaded",
-            "builder_complete",
-            owner=Owner(task.task_id),
-            memory=True,
-            cores=self._loaded.cores,
+            "load_model", "loaded", "builder_complete", owner=owner, memory=True, **attrs
         )
+        self._outbox.send(Computing(compute=compute))
         self._reports.complete(task, runners.RunnerLoaded())
 
     def _warm_up(self, task: BaseTask) -> None:

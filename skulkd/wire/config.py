@@ -159,12 +159,9 @@ def _false_is_off(value: Any) -> Any:
 
 
 def _blas(value: str) -> str:
-    if value in ("auto", "off"):
+    if value in ("auto", "bundled", "system", "off") or value.startswith("/"):
         return value
-    # The loader splits LD_PRELOAD at spaces and colons and knows no way to quote them.
-    if not value.startswith("/") or ":" in value or any(ch.isspace() for ch in value):
-        raise ValueError("must be auto, off, or an absolute path without spaces and colons")
-    return value
+    raise ValueError("must be auto, bundled, system, off, or a library's absolute path")
 
 
 Text = Annotated[str, AfterValidator(_one_line)]
@@ -293,7 +290,9 @@ class RuntimeSection(ConfigSection):
 
     blas: Blas = Field(
         default="auto",
-        description="Fast BLAS for runners on a Linux CPU: auto, off, or a library's path",
+        description="What multiplies matrices on a Linux CPU: auto or bundled (OpenBLAS of the"
+        " [node] extra), system (OpenBLAS or MKL that the loader finds), a library's path, or off"
+        " (MLX's own)",
     )
     cores: int = Field(
         default=0,

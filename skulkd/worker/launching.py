@@ -14,7 +14,6 @@ from skulkd.runner.protocol import Configure, JacclLinks, RankLinks
 from skulkd.wire.ids import NodeId, RunnerId
 from skulkd.wire.instances import Instance, MlxJacclInstance
 from skulkd.wire.machine import MemoryUsage
-from skulkd.worker.blas import BlasChoice, choose_blas
 from skulkd.worker.environment import runner_environ
 from skulkd.worker.group_keys import RankSecurity
 from skulkd.worker.group_ports import (
@@ -78,7 +77,7 @@ class Prepared:
 
 
 class Launcher:
-    """Prepares starts. `blas` is known once it was looked for."""
+    """Prepares starts."""
 
     def __init__(
         self,
@@ -95,7 +94,6 @@ class Launcher:
         self._log_dir = log_dir
         self._options = options
         self._environ = environ
-        self.blas: BlasChoice | None = None
 
     async def prepare(
         self, instance: Instance, runner_id: RunnerId, waiting: WaitingView
@@ -108,7 +106,7 @@ class Launcher:
         except FilesUnavailable as error:
             raise CannotLaunch(f"{error.code}: {error}", later=error.later) from error
         await self._check_memory(instance, runner_id, waiting)
-        await asyncio.to_thread(self._look_around)
+        await asyncio.to_thread(prune_logs, self._log_dir, self._options.log)
         options = self._options.runner
         if instance.context_token_limit is not None:
             # A limit of 0 means that nothing fits; with 1 every prompt is refused as too long.
@@ -141,26 +139,10 @@ class Launcher:
         if short is not None:
             raise CannotLaunch(short)
 
-    def _look_around(self) -> None:
-        """The slow part: asks the disk and, once, for the BLAS."""
-        prune_logs(self._log_dir, self._options.log)
-        self.find_blas()
-
-    def find_blas(self) -> None:
-        """Blocking: asks the disk, once. Python's own search would start a compiler."""
-        if self.blas is None:
-            self.blas = choose_blas(
-                self._options.blas,
-                system=sys.platform,
-                accelerated=self._options.accelerated,
-            )
-
     def _launch(self, runner_id: RunnerId) -> Launch:
-        blas = self.blas or BlasChoice(None, "not looked for")
         package_root = Path(skulkd.__file__).parents[1]
         return Launch(
-            environ=runner_environ(self._environ, blas, package_root),
+            environ=runner_environ(self._environ, package_root),
             log_file=log_path(self._log_dir, runner_id),
             log_limits=self._options.log,
-            blas=str(blas),
         )

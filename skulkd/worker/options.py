@@ -79,7 +79,5 @@ class WorkerOptions:
     """Requests that may wait for a place in an instance, besides those that have one."""
     stream_bytes: int = 1024**2
     """What may lie unread for one request before it is cut off."""
-    blas: str = "auto"
-    """`auto`, `off` or the path of a library; see `blas.py`."""
     accelerated: bool = False
     """Whether MLX computes on a GPU here."""

@@ -129,6 +129,6 @@ def test_settings_of_the_node_are_those_of_its_worker() -> None:
     )
     options = worker_options(runtime)
     runner = options.runner
-    assert (options.blas, options.queue_limit) == ("off", 5)
+    assert (runner.blas, options.queue_limit) == ("off", 5)
     assert (runner.max_concurrent, runner.default_max_tokens) == (3, 77)
     assert (runner.prefix_cache_bytes, runner.warmup_deadline_s) == (2 * 1024**2, 12.5)
