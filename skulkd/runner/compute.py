@@ -13,7 +13,7 @@ _SIDE = 384
 _ROUNDS = 3
 
 
-def compute_report(blas: BlasInUse, loaded: LoadedModel) -> RunnerCompute:
+def compute_report(blas: BlasInUse, loaded: LoadedModel, *, float32: bool) -> RunnerCompute:
     """Measures, unless there is an accelerator."""
     on_cpu = mx.default_device() == mx.cpu
     return RunnerCompute(
@@ -21,6 +21,7 @@ def compute_report(blas: BlasInUse, loaded: LoadedModel) -> RunnerCompute:
         gflops=round(measured_gflops(), 1) if on_cpu else None,
         cores=loaded.cores,
         layout=loaded.layout,
+        unpacked=float32,
         problem=blas.problem,
     )
 

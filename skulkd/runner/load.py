@@ -25,6 +25,7 @@ from skulkd.runner.template_process import Renderer, TemplateJob, render_here
 from skulkd.runner.tensor import cut_into_slices
 from skulkd.runner.tools.calls import ToolFormat
 from skulkd.runner.tools.choose import choose_format
+from skulkd.runner.widen import widen
 from skulkd.wire.cards import ModelCard
 
 # What mlx-lm and the model files' own code raise for a configuration they cannot use.
@@ -80,11 +81,12 @@ def load(
     trust_remote_code: bool,
     on_layer: Callable[[int, int], None],
     cores: int = 1,
+    float32: bool = False,
     render: Renderer = render_here,
 ) -> LoadedModel:
     """`on_layer` is told how many layers of how many are in memory. Raises BadModel.
 
-    `render` runs the chat template that comes with the model.
+    `float32` unpacks weights; `render` runs the chat template that comes with the model.
     """
     check_model_directory(directory)
     _check_weights(directory)
@@ -97,6 +99,8 @@ def load(
         ) from error
     if not can_batch(model):
         raise BadModel(f"model type {config['model_type']} cannot decode requests together")
+    if float32:
+        widen(model)
     model, seat = _cut(model, config, part)
     _materialise(model, directory, on_layer)
     # A stage keeps more than it needs of the rest, and must not read that into memory.

@@ -51,6 +51,9 @@ class RunnerOptions(CamelModel):
     blas: str = Field(
         default="auto", description="`runtime.blas`: auto, bundled, system, off or a path."
     )
+    float32: bool = Field(
+        default=False, description="Unpack weights; in a group only if all ranks may."
+    )
     trust_remote_code: bool = Field(
         default=False, description="Whether Python files in the model directory may run."
     )

@@ -158,6 +158,10 @@ def _false_is_off(value: Any) -> Any:
     return "off" if value is False else value
 
 
+def _true_is_on(value: Any) -> Any:
+    return "on" if value is True else value
+
+
 def _blas(value: str) -> str:
     if value in ("auto", "bundled", "system", "off") or value.startswith("/"):
         return value
@@ -173,6 +177,9 @@ Listen = Annotated[FilledText, AfterValidator(_listen)]
 Peer = Annotated[FilledText, AfterValidator(_peer)]
 WebOrigin = Annotated[FilledText, AfterValidator(_origin)]
 Blas = Annotated[FilledText, BeforeValidator(_false_is_off), AfterValidator(_blas)]
+Dequantize = Annotated[
+    Literal["auto", "on", "off"], BeforeValidator(_true_is_on), BeforeValidator(_false_is_off)
+]
 HttpUrl = Annotated[Text, AfterValidator(_http_url)]
 
 
@@ -293,6 +300,11 @@ class RuntimeSection(ConfigSection):
         description="What multiplies matrices on a Linux CPU: auto or bundled (OpenBLAS of the"
         " [node] extra), system (OpenBLAS or MKL that the loader finds), a library's path, or off"
         " (MLX's own)",
+    )
+    dequantize: Dequantize = Field(
+        default="auto",
+        description="Unpack 4-bit, 8-bit and 16-bit weights into float32 on a CPU: auto (when they"
+        " fit into the free memory with a full context), on or off",
     )
     cores: int = Field(
         default=0,

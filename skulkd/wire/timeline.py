@@ -56,6 +56,7 @@ class RunnerCompute(CamelModel):
     )
     cores: int = Field(default=1, description="Cores that large matrices are computed on.")
     layout: str = Field(default="rows", description="Order of the weights: rows, columns, panels.")
+    unpacked: bool = Field(default=False, description="Packed weights were made float32 at load.")
     problem: str | None = Field(
         default=None, description="Why MLX kept its own slow library; null: it did not."
     )

@@ -22,6 +22,7 @@ def worker_options(runtime: RuntimeSection) -> WorkerOptions:
     return WorkerOptions(
         runner=runner,
         queue_limit=runtime.queue,
+        dequantize=runtime.dequantize,
         # The other builds of MLX compute on an accelerator.
         accelerated=not _is_installed("mlx-cpu"),
     )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import skulkd
-from skulkd.runner.protocol import Configure, JacclLinks, RankLinks
+from skulkd.runner.protocol import Configure, JacclLinks, RankLinks, RunnerOptions
 from skulkd.wire.ids import NodeId, RunnerId
 from skulkd.wire.instances import Instance, MlxJacclInstance
 from skulkd.wire.machine import MemoryUsage
@@ -28,6 +28,7 @@ from skulkd.worker.log_files import log_path, prune_logs
 from skulkd.worker.model_files import FilesUnavailable, ModelFiles
 from skulkd.worker.options import WorkerOptions
 from skulkd.worker.process import Launch
+from skulkd.worker.unpacking import growth_of, unpacks
 from skulkd.worker.waiting import WaitingView
 
 
@@ -107,7 +108,7 @@ class Launcher:
             raise CannotLaunch(f"{error.code}: {error}", later=error.later) from error
         await self._check_memory(instance, runner_id, waiting)
         await asyncio.to_thread(prune_logs, self._log_dir, self._options.log)
-        options = self._options.runner
+        options = await self._runner_options(instance, runner_id, Path(model_path))
         if instance.context_token_limit is not None:
             # A limit of 0 means that nothing fits; with 1 every prompt is refused as too long.
             limit = max(1, instance.context_token_limit)
@@ -121,6 +122,17 @@ class Launcher:
             options=options,
         )
         return Prepared(configure, self._launch(runner_id))
+
+    async def _runner_options(
+        self, instance: Instance, runner_id: RunnerId, model_path: Path
+    ) -> RunnerOptions:
+        if self._options.accelerated or sys.platform != "linux":
+            return self._options.runner
+        growth, memory = await asyncio.gather(
+            asyncio.to_thread(growth_of, model_path), asyncio.to_thread(self._memory)
+        )
+        float32 = unpacks(self._options.dequantize, growth, instance, runner_id, memory)
+        return self._options.runner.model_copy(update={"float32": float32})
 
     async def _check_memory(
         self, instance: Instance, runner_id: RunnerId, waiting: WaitingView
