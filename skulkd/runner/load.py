@@ -18,6 +18,7 @@ from skulkd.runner.model_files import BadModel, check_model_directory, weight_fi
 from skulkd.runner.panels import ROWS, arrange
 from skulkd.runner.pipeline import PipelinedModel
 from skulkd.runner.reasoning import THINK_END, THINK_START
+from skulkd.runner.rope import quicken_rope
 from skulkd.runner.seats import Alone, Seat, Slice, Stage
 from skulkd.runner.shortcuts import pin_parts
 from skulkd.runner.spread import spread
@@ -105,7 +106,10 @@ def load(
     _materialise(model, directory, on_layer)
     # A stage keeps more than it needs of the rest, and must not read that into memory.
     here = model.computed if isinstance(model, PipelinedModel) else [model]
-    layout = arrange(here, cores) if mx.default_device() == mx.cpu else ROWS
+    layout = ROWS
+    if mx.default_device() == mx.cpu:
+        layout = arrange(here, cores)
+        quicken_rope(here)
     cores = spread(here, cores)
     pin_parts(here)
     tokenizer = _load_tokenizer(directory, config, trust_remote_code=trust_remote_code)
