@@ -22,6 +22,7 @@ from mlx_lm.sample_utils import make_logits_processors
 from mlx_lm.utils import load_model, load_tokenizer
 
 from bench.sse_client import NO_END
+from skulkd.runner.blas_binding import bind_blas
 
 STREAM = mx.default_stream(mx.default_device())
 
@@ -84,6 +85,8 @@ def shared(group: mx.distributed.Group, values: list[int]) -> list[int]:
 
 
 def main() -> None:
+    # The same BLAS as the runners have, and nothing else of theirs.
+    bind_blas("auto")
     group = mx.distributed.init(strict=True, backend="ring")
     model, config = load_model(Path(sys.argv[1]), lazy=True)
     tokenizer = load_tokenizer(Path(sys.argv[1]), eos_token_ids=config.get("eos_token_id"))

@@ -21,7 +21,7 @@ def run() -> list[Figure]:
         Figure(
             "SmolLM2: prompt tokens/s with `runtime.blas: auto` / `off`",
             fast / slow,
-            1.0,
+            5.0,
             "more",
             detail=f"{fast:.0f} against {slow:.0f} tokens/s",
         )

@@ -1,4 +1,4 @@
-"""Serving, against mlx-lm's own loop and mlx-lm's own server: same model, prompts and BLAS."""
+"""Serving, against mlx-lm's own loop and server as pip installs them: same model and prompts."""
 
 from __future__ import annotations
 
@@ -29,6 +29,8 @@ READY_DEADLINE_S = 180.0
 IDLE_S = 20.0
 SHORT_TOKENS = 12
 LONG_TURN_WORDS = 450
+PROMPT_WORDS = 80
+PROMPT_ROUNDS = 3
 PEER_MODEL = "default_model"
 ENVIRONMENT = {"MLX_DISABLE_COMPILE": "1", "OPENBLAS_NUM_THREADS": "1"}
 
@@ -47,13 +49,20 @@ class Subject:
     pairs: int
     rounds: int
     firsts: int = 0
+    decode: float = 0.95
+    """Least ratio to the raw loop; the others are to the server with the most clients."""
+    tokens: float = 1.0
+    first: float = 1.0
 
 
 MODELS = (
     # Tokens take milliseconds here: a few rounds would only tell of the machine.
     Subject("tiny", "skulk/tiny-llama", 256, pairs=20, rounds=7, firsts=30),
-    Subject("SmolLM2", "skulk/SmolLM2-135M-Instruct", 96, pairs=3, rounds=3),
-)
+    Subject(
+        "SmolLM2", "skulk/SmolLM2-135M-Instruct", 96, pairs=3, rounds=3,
+        decode=2.5, tokens=4.0, first=0.2,
+    ),
+)  # fmt: skip
 
 
 def body(model: str, number: int, max_tokens: int) -> dict[str, object]:
@@ -71,11 +80,12 @@ def run() -> list[Figure]:
             skulkctl(daemon, "model", "pull", "tiny" if subject.name == "tiny" else "demo")
             skulkctl(daemon, "place", subject.model, "--wait", "--timeout", "5m")
             directory = models / subject.model.replace("/", "--")
-            blas = _runner_blas(daemon)
             idle = _idle_share(daemon.pid)
-            with raw_loop(directory, blas) as raw:
+            with raw_loop(directory) as raw:
                 figures += _against_raw(subject, daemon, raw)
-            with peer_server(directory, blas) as peer:
+                if subject.name != "tiny":
+                    figures.append(_prompts(subject, daemon, raw))
+            with peer_server(directory) as peer:
                 figures += _measure(subject, daemon, idle, peer)
             instance = _state(daemon)["instances"]
             for instance_id in instance:
@@ -94,13 +104,13 @@ def _measure(subject: Subject, daemon: LiveDaemon, idle: float, peer_url: str) -
             before = _cpu_s(daemon.pid)
             ours[clients].append(_all(daemon.url, subject.model, numbers, subject.max_tokens))
             cpu_s += _cpu_s(daemon.pid) - before if clients == max(CLIENTS) else 0.0
-    figures = [_throughput(subject.name, n, ours[n], peers[n]) for n in CLIENTS]
+    figures = [_throughput(subject, n, ours[n], peers[n]) for n in CLIENTS]
     figures.append(_daemon_share(subject.name, ours[max(CLIENTS)], cpu_s, idle))
     for clients in CLIENTS:
         mine, theirs = ours[clients], peers[clients]
         if subject.firsts:
             mine, theirs = _short_answers(subject, clients, daemon.url, peer_url)
-        figures.append(_first_tokens(subject.name, clients, mine, theirs))
+        figures.append(_first_tokens(subject, clients, mine, theirs))
     return [*figures, _second_turn(subject.name, subject.model, daemon)]
 
 
@@ -129,7 +139,8 @@ def _against_raw(
     our_first, raw_first = (statistics.median(r.first_s for r in runs) for runs in (ours, raws))
     return [
         Figure(
-            f"{subject.name}, 1 client: decode / raw loop", statistics.median(ratios), 0.95, "more",
+            f"{subject.name}, 1 client: decode / raw loop", statistics.median(ratios),
+            subject.decode, "more",
             detail=f"{our_rate:.1f} against {raw_rate:.1f} tokens/s, {subject.pairs} pairs",
         ),
         Figure(
@@ -139,18 +150,38 @@ def _against_raw(
     ]  # fmt: skip
 
 
-def _throughput(name: str, clients: int, ours: Batches, peers: Batches) -> Figure:
+def _prompts(
+    subject: Subject, daemon: LiveDaemon, raw: Callable[[dict[str, object]], Run]
+) -> Figure:
+    """The time to the first token of a prompt that nobody has seen is the time to read it."""
+    ratios: list[float] = []
+    ours: list[float] = []
+    for turn in range(PROMPT_ROUNDS):
+        story = " ".join(f"word{turn * PROMPT_WORDS + at}" for at in range(PROMPT_WORDS))
+        request = {**body(subject.model, 0, 2), "messages": [{"role": "user", "content": story}]}
+        theirs_s = raw(request).first_s
+        ours.append(asyncio.run(ask_all(daemon.url, [request]))[0][0].first_s)
+        ratios.append(theirs_s / ours[-1])
+    return Figure(
+        f"{subject.name}: prompt tokens/s / raw loop", statistics.median(ratios), 12.0, "more",
+        detail=f"{PROMPT_WORDS} words in {statistics.median(ours):.2f} s, {PROMPT_ROUNDS} pairs",
+    )  # fmt: skip
+
+
+def _throughput(subject: Subject, clients: int, ours: Batches, peers: Batches) -> Figure:
     mine, theirs = _aggregate(ours), _aggregate(peers)
     return Figure(
-        f"{name}, {clients} clients: tokens/s / `mlx_lm.server`", mine / theirs, 1.0, "more",
+        f"{subject.name}, {clients} clients: tokens/s / `mlx_lm.server`", mine / theirs,
+        subject.tokens if clients == max(CLIENTS) else 1.0, "more",
         detail=f"{mine:.1f} against {theirs:.1f}",
     )  # fmt: skip
 
 
-def _first_tokens(name: str, clients: int, ours: Batches, peers: Batches) -> Figure:
+def _first_tokens(subject: Subject, clients: int, ours: Batches, peers: Batches) -> Figure:
     mine, theirs = _median_first(ours), _median_first(peers)
     return Figure(
-        f"{name}, {clients} clients: first token / `mlx_lm.server`", mine / theirs, 1.0, "less",
+        f"{subject.name}, {clients} clients: first token / `mlx_lm.server`", mine / theirs,
+        subject.first if clients == max(CLIENTS) else 1.0, "less",
         detail=f"p50 {mine * 1000:.0f} against {theirs * 1000:.0f} ms, {len(ours)} rounds",
     )  # fmt: skip
 
@@ -227,21 +258,12 @@ def skulkctl(daemon: LiveDaemon, *arguments: str) -> None:
         raise SystemExit(f"error: skulkctl {' '.join(arguments)} exited with {done.returncode}")
 
 
-def _runner_blas(daemon: LiveDaemon) -> dict[str, str]:
-    """What the supervisor preloads into its runners, so that all three compute alike."""
-    for process in psutil.Process(daemon.pid).children(recursive=True):
-        preload = process.environ().get("LD_PRELOAD")
-        if preload:
-            return {"LD_PRELOAD": preload}
-    return {}
-
-
 @contextmanager
-def raw_loop(directory: Path, blas: dict[str, str]) -> Iterator[Callable[[dict[str, object]], Run]]:
+def raw_loop(directory: Path) -> Iterator[Callable[[dict[str, object]], Run]]:
     child = subprocess.Popen(
         [sys.executable, "-m", "bench.raw_generate", str(directory)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        env={**os.environ, **ENVIRONMENT, **blas},
+        env={**os.environ, **ENVIRONMENT},
     )  # fmt: skip
     assert child.stdin is not None
     assert child.stdout is not None
@@ -261,14 +283,14 @@ def raw_loop(directory: Path, blas: dict[str, str]) -> Iterator[Callable[[dict[s
 
 
 @contextmanager
-def peer_server(directory: Path, blas: dict[str, str]) -> Iterator[str]:
+def peer_server(directory: Path) -> Iterator[str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     server = subprocess.Popen(
         [sys.executable, "-m", "mlx_lm", "server", "--model", str(directory), "--host",
          "127.0.0.1", "--port", str(port), "--log-level", "WARNING"],
-        env={**os.environ, **ENVIRONMENT, **blas}, stdout=subprocess.DEVNULL,
+        env={**os.environ, **ENVIRONMENT}, stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )  # fmt: skip
     url = f"http://127.0.0.1:{port}"

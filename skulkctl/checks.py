@@ -252,6 +252,24 @@ def ring(facts: Facts) -> Iterator[Finding]:
         yield Finding("warn", message, hint)
 
 
+def blas(facts: Facts) -> Iterator[Finding]:
+    """What runners without an accelerator compute with. A slow one is among the warnings."""
+    names = {str(node["id"]): str(node["name"]) for node in facts.nodes}
+    shown: dict[str, float | None] = {}
+    for runner in sequence(facts.timeline, "runners"):
+        library = text(runner, "compute", "blas")
+        if library is not None:
+            node = text(runner, "nodeId") or ""
+            rate = number(runner, "compute", "gflops")
+            shown.setdefault(f"{names.get(node, node)}: {library}", rate)
+    told = [
+        library if rate is None else f"{library}, {rate:.0f} GFLOP/s a core"
+        for library, rate in sorted(shown.items())
+    ]
+    if told:
+        yield Finding("ok", "; ".join(told))
+
+
 def warnings(facts: Facts) -> Iterator[Finding]:
     if facts.warnings is None:
         yield Finding("skip", "this server gives no diagnostics")
@@ -391,6 +409,7 @@ TABLE: Mapping[str, tuple[Check, Callable[[Facts], str]]] = {
     ),
     "ranks": (ranks, always("no rank is stuck")),
     "ring": (ring, always("no ring crosses a public network")),
+    "blas": (blas, always("no model is loaded")),
     "warnings": (warnings, always("no node warns")),
     "rotation": (rotation, always("every node takes new work")),
     "swarm": (swarm, gateway_node),

@@ -52,6 +52,7 @@ def _runner(record: RunnerSupervisorDiagnostics) -> TimelineRunner:
         pending_seconds=None if standing is None else standing.pending_seconds,
         live=None if standing is None else standing.live,
         waiting=None if standing is None else standing.waiting,
+        compute=None if standing is None else standing.compute,
     )
 
 

@@ -27,6 +27,7 @@ GGUF_CONTEXT_TOKENS = 8192
 # Taken when nobody knows the model's own; almost every model has this one, in half precision.
 HEAD_DIMENSION = 128
 KV_ELEMENT_BYTES = 2
+FLOAT32_BYTES = 4
 
 WHOLE = Fraction(1)
 
@@ -85,6 +86,27 @@ def need_of(card: ModelCard, part: Fraction = WHOLE, shape: ModelShape = UNKNOWN
         weights_bytes=ceil(weights),
         overhead_bytes=with_overhead - ceil(weights),
         kv_bytes=ceil(kv),
+    )
+
+
+def float32_need(
+    card: ModelCard,
+    growth: Fraction,
+    part: Fraction = WHOLE,
+    shape: ModelShape = UNKNOWN_SHAPE,
+    tokens: int = KV_BUDGET_TOKENS,
+) -> Need:
+    """What this part needs when its weights are unpacked, with keys and values for all `tokens`.
+
+    Then keys and values are float32, too.
+    """
+    weights = card.storage_size.in_bytes * part * growth
+    wider = Fraction(FLOAT32_BYTES, KV_ELEMENT_BYTES)
+    with_overhead = ceil(weights * overhead(card))
+    return Need(
+        weights_bytes=ceil(weights),
+        overhead_bytes=with_overhead - ceil(weights),
+        kv_bytes=ceil((kv_bytes_per_token(card, shape) or 0) * tokens * part * wider),
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 from skulkd.wire.cards import ModelCard
@@ -26,6 +27,9 @@ class ModelShape:
 
 
 UNKNOWN_SHAPE = ModelShape()
+_FLOAT32_BITS = 32
+_TYPE_BITS = {"float32": 32, "bfloat16": 16, "float16": 16}
+_USUAL_GROUP = 64
 
 
 def shape_from_config(config: Mapping[str, Any]) -> ModelShape:
@@ -52,6 +56,20 @@ def shape_from_config(config: Mapping[str, Any]) -> ModelShape:
         intermediate=_positive(text, "intermediate_size"),
         quantization_group=group,
     )
+
+
+def float32_growth(config: Mapping[str, Any]) -> Fraction | None:
+    """How many times larger the weights are as float32; None when `config.json` does not say."""
+    inner = config.get("text_config")
+    text = {**config, **inner} if isinstance(inner, Mapping) else dict(config)
+    section = text.get("quantization") or text.get("quantization_config")
+    if isinstance(section, Mapping):
+        bits = _positive(section, "bits")
+        # Every group has a scale and a bias of 16 bits each.
+        group = _positive(section, "group_size") or _USUAL_GROUP
+        return None if bits is None else Fraction(_FLOAT32_BITS) / (bits + Fraction(32, group))
+    stored = _TYPE_BITS.get(str(text.get("dtype") or text.get("torch_dtype")))
+    return None if stored is None else Fraction(_FLOAT32_BITS, stored)
 
 
 def tensor_obstacles(card: ModelCard, shape: ModelShape, ranks: int) -> list[str]:

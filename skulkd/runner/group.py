@@ -14,7 +14,7 @@ import mlx.core as mx
 from skulkd.runner.neighbours import PORT as BELL
 from skulkd.runner.neighbours import Bell, check_links
 from skulkd.runner.orders import Order, to_json
-from skulkd.runner.protocol import Configure, JacclLinks, RankLinks
+from skulkd.runner.protocol import Configure, JacclLinks, RankLinks, RunnerOptions
 from skulkd.runner.rank_server import Credentials
 from skulkd.runner.rank_stream import Transport
 from skulkd.runner.rendezvous import (
@@ -169,3 +169,19 @@ def _links(configure: Configure) -> tuple[RankLinks, Credentials]:
 
 
 __all__ = ["Group", "RankGroup", "SoloGroup", "address_of", "connect"]
+
+
+def agreed_options(own: RunnerOptions, everybody: list[RunnerOptions]) -> RunnerOptions:
+    """Ranks that count differently would part company: all serve as rank 0 does.
+
+    What belongs to one machine stays its own. The hidden state between ranks has one type, so
+    weights are unpacked on all ranks or on none.
+    """
+    return everybody[0].model_copy(
+        update={
+            "eval_deadline_s": own.eval_deadline_s,
+            "cores": own.cores,
+            "blas": own.blas,
+            "float32": all(rank.float32 for rank in everybody),
+        }
+    )

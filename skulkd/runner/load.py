@@ -15,8 +15,10 @@ from transformers import PreTrainedTokenizerBase
 from skulkd.runner.caches import can_batch
 from skulkd.runner.group import Group, RankGroup
 from skulkd.runner.model_files import BadModel, check_model_directory, weight_files
+from skulkd.runner.panels import ROWS, arrange
 from skulkd.runner.pipeline import PipelinedModel
 from skulkd.runner.reasoning import THINK_END, THINK_START
+from skulkd.runner.rope import quicken_rope
 from skulkd.runner.seats import Alone, Seat, Slice, Stage
 from skulkd.runner.shortcuts import pin_parts
 from skulkd.runner.spread import spread
@@ -24,6 +26,7 @@ from skulkd.runner.template_process import Renderer, TemplateJob, render_here
 from skulkd.runner.tensor import cut_into_slices
 from skulkd.runner.tools.calls import ToolFormat
 from skulkd.runner.tools.choose import choose_format
+from skulkd.runner.widen import widen
 from skulkd.wire.cards import ModelCard
 
 # What mlx-lm and the model files' own code raise for a configuration they cannot use.
@@ -68,6 +71,7 @@ class LoadedModel:
     tool_format: ToolFormat
     seat: Seat
     cores: int
+    layout: str
 
 
 def load(
@@ -78,11 +82,12 @@ def load(
     trust_remote_code: bool,
     on_layer: Callable[[int, int], None],
     cores: int = 1,
+    float32: bool = False,
     render: Renderer = render_here,
 ) -> LoadedModel:
     """`on_layer` is told how many layers of how many are in memory. Raises BadModel.
 
-    `render` runs the chat template that comes with the model.
+    `float32` unpacks weights; `render` runs the chat template that comes with the model.
     """
     check_model_directory(directory)
     _check_weights(directory)
@@ -95,10 +100,16 @@ def load(
         ) from error
     if not can_batch(model):
         raise BadModel(f"model type {config['model_type']} cannot decode requests together")
+    if float32:
+        widen(model)
     model, seat = _cut(model, config, part)
     _materialise(model, directory, on_layer)
     # A stage keeps more than it needs of the rest, and must not read that into memory.
-    here = model.layers if isinstance(model, PipelinedModel) else [model]
+    here = model.computed if isinstance(model, PipelinedModel) else [model]
+    layout = ROWS
+    if mx.default_device() == mx.cpu:
+        layout = arrange(here, cores)
+        quicken_rope(here)
     cores = spread(here, cores)
     pin_parts(here)
     tokenizer = _load_tokenizer(directory, config, trust_remote_code=trust_remote_code)
@@ -120,6 +131,7 @@ def load(
         ),
         seat=seat,
         cores=cores,
+        layout=layout,
     )
 
 

@@ -135,6 +135,8 @@ class PipelinedModel:
                 receives, sends = index == start and not first, index == end - 1 and not last
                 layers[index] = _Edge(layer, self.link, receives=receives, sends=sends)
         holder[name] = layers
+        self.computed = [*self.layers, *(_heads(model, self.vocabulary) if last else ())]
+        """Modules that compute on this rank: only the last one computes logits."""
 
     def __call__(self, inputs: mx.array, cache: list[Any]) -> mx.array:
         caches: list[Any] = [None] * self._count
@@ -185,6 +187,17 @@ def _find_layers(model: Any) -> tuple[Any, str]:
             if isinstance(value, list) and value and value[0] is first:
                 return module, name
     raise BadModel("its layers are not in a list")
+
+
+def _heads(model: Any, vocabulary: int) -> list[Any]:
+    """What turns hidden states into logits: the embedding where there is nothing else."""
+    outside = [
+        module
+        for module in model.modules()
+        if "weight" in module and module.weight.ndim == 2 and module.weight.shape[0] == vocabulary
+    ]
+    own = [module for module in outside if not hasattr(module, "as_linear")]
+    return own or outside
 
 
 def _probe(model: Any, holder: Any, name: str) -> tuple[set[int], mx.array, int]:

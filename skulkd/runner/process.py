@@ -10,7 +10,7 @@ import select
 import signal
 import sys
 import threading
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from skulkd.runner.exits import ExitCode
 from skulkd.runner.framing import write_all
@@ -21,6 +21,9 @@ from skulkd.runner.phases import PhaseRecorder
 from skulkd.runner.protocol import Configure
 from skulkd.runner.template_process import TemplateProcess
 from skulkd.wire.diagnostics import RunnerDiagnosticContext
+
+if TYPE_CHECKING:
+    from skulkd.runner.blas_binding import BlasInUse
 
 _log = logging.getLogger("skulkd.runner")
 # Model files are local: nothing here may ask a hub or print advice. Threads of its own would
@@ -91,8 +94,22 @@ def _run(
     mx.random.seed(int.from_bytes(os.urandom(8), "big"))
     # Messages come and go in threads of their own; those must not wait while a step is queued.
     sys.setswitchinterval(_SWITCH_S)
-    code = Session(configure, inbox, outbox, recorder, templates.render).run()
+    blas = _bind_blas(configure.options.blas, recorder)
+    code = Session(configure, inbox, outbox, recorder, templates.render, blas).run()
     _leave(code, "the runner stopped")
+
+
+def _bind_blas(setting: str, recorder: PhaseRecorder) -> "BlasInUse":
+    """Before anything is computed; what cannot be bound is told once and changes nothing."""
+    from skulkd.runner.blas_binding import bind_blas
+
+    blas = bind_blas(setting)
+    if blas.problem is not None:
+        _log.warning("MLX keeps its slow reference BLAS: %s", blas.problem)
+        recorder.point("created", "blas_not_bound", blas.problem[:200])
+    else:
+        recorder.point("created", "blas_bound", blas.name)
+    return blas
 
 
 def _context(configure: Configure) -> RunnerDiagnosticContext:

@@ -24,6 +24,7 @@ from skulkd.wire.ids import InstanceId, NodeId, RunnerId, TaskId
 from skulkd.wire.instances import Host
 from skulkd.wire.runners import RunnerStatus
 from skulkd.wire.shards import ShardMetadata
+from skulkd.wire.timeline import RunnerCompute
 from skulkd.wire.tracing import TraceEventResponse
 
 DEFAULT_WARMUP_DEADLINE_S = 300.0
@@ -46,6 +47,12 @@ class RunnerOptions(CamelModel):
     default_max_tokens: PositiveInt = Field(default=4096, description="When a request has none.")
     cores: NonNegativeInt = Field(
         default=0, description="To compute with when there is no accelerator; 0: its share of all."
+    )
+    blas: str = Field(
+        default="auto", description="`runtime.blas`: auto, bundled, system, off or a path."
+    )
+    float32: bool = Field(
+        default=False, description="Unpack weights; in a group only if all ranks may."
     )
     trust_remote_code: bool = Field(
         default=False, description="Whether Python files in the model directory may run."
@@ -201,6 +208,12 @@ class Pulse(TaggedModel):
     site_s: float = Field(default=0.0, description="For how long.")
 
 
+class Computing(TaggedModel):
+    """What this runner computes with; sent once, when the model is loaded."""
+
+    compute: RunnerCompute
+
+
 class TaskTrace(TaggedModel):
     """What one rank measured of a traced task; sent once, when the task ended on that rank."""
 
@@ -210,7 +223,16 @@ class TaskTrace(TaggedModel):
 
 
 ToRunner = Configure | RunTask | Cancel | Ack
-_Tagged = Status | TaskAcknowledged | TaskStatus | Output | PrefillProgress | Pulse | TaskTrace
+_Tagged = (
+    Status
+    | TaskAcknowledged
+    | TaskStatus
+    | Output
+    | PrefillProgress
+    | Pulse
+    | Computing
+    | TaskTrace
+)
 FromRunner = _Tagged | Phase
 _TO_RUNNER: TypeAdapter[ToRunner] = TypeAdapter(Annotated[ToRunner, VariantUnion()])
 _FROM_RUNNER: TypeAdapter[FromRunner] = TypeAdapter(Annotated[_Tagged, VariantUnion()])
@@ -258,6 +280,7 @@ def _first_problem(error: ValidationError) -> str:
 __all__ = [
     "Ack",
     "Cancel",
+    "Computing",
     "Configure",
     "FrameError",
     "FromRunner",

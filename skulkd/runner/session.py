@@ -12,13 +12,15 @@ from pathlib import Path
 import mlx.core as mx
 
 from skulkd.runner import memory
+from skulkd.runner.blas_binding import OWN_BLAS, BlasInUse
 from skulkd.runner.company import Company
+from skulkd.runner.compute import compute_report
 from skulkd.runner.cores import cores_here, machine_mark
 from skulkd.runner.deadlines import Guard, Watchdog
 from skulkd.runner.engine import Engine
 from skulkd.runner.exits import ExitCode
 from skulkd.runner.faults import faults_of
-from skulkd.runner.group import Group, SoloGroup, connect
+from skulkd.runner.group import Group, SoloGroup, agreed_options, connect
 from skulkd.runner.inbox import Inbox, Message
 from skulkd.runner.leader import Leader
 from skulkd.runner.load import LoadedModel, Part, load
@@ -28,6 +30,7 @@ from skulkd.runner.outbox import Outbox
 from skulkd.runner.phases import Owner, PhaseRecorder
 from skulkd.runner.protocol import (
     Cancel,
+    Computing,
     Configure,
     FromRunner,
     GenerationOptions,
@@ -79,9 +82,11 @@ class Session:
         outbox: Outbox,
         recorder: PhaseRecorder,
         render: Renderer,
+        blas: BlasInUse = OWN_BLAS,
     ) -> None:
         self._configure = configure
         self._render = render
+        self._blas = blas
         self._options = configure.options
         self._inbox = inbox
         self._outbox = outbox
@@ -208,14 +213,8 @@ class Session:
                     "machine": machine_mark(),
                 }
                 group, meeting = connect(self._configure, said)
-        # Ranks that count differently would part company: all serve as rank 0 does.
-        leading = RunnerOptions.model_validate(meeting.said[0]["options"])
-        self._options = leading.model_copy(
-            update={
-                "eval_deadline_s": self._options.eval_deadline_s,
-                "cores": self._options.cores,
-            }
-        )
+        everybody = [RunnerOptions.model_validate(one["options"]) for one in meeting.said]
+        self._options = agreed_options(self._options, everybody)
         self._ranks_here = [one.get("machine") for one in meeting.said].count(machine_mark())
         self._group = group
         group.listen(self._inbox.order, self._lost)
@@ -249,16 +248,15 @@ class Session:
                 trust_remote_code=self._options.trust_remote_code,
                 on_layer=on_layer,
                 cores=cores_here(self._options.cores, self._ranks_here),
+                float32=self._options.float32,
                 render=self._render,
             )
+        compute = compute_report(self._blas, self._loaded, float32=self._options.float32)
+        owner, attrs = Owner(task.task_id), compute.model_dump(exclude_none=True)
         self._recorder.point(
-            "load_model",
-            "loaded",
-            "builder_complete",
-            owner=Owner(task.task_id),
-            memory=True,
-            cores=self._loaded.cores,
+            "load_model", "loaded", "builder_complete", owner=owner, memory=True, **attrs
         )
+        self._outbox.send(Computing(compute=compute))
         self._reports.complete(task, runners.RunnerLoaded())
 
     def _warm_up(self, task: BaseTask) -> None:

@@ -3,6 +3,7 @@
 On a CPU an MLX stream is one thread, so one stream leaves the other cores idle. Large matrices are
 cut by outputs: every part is computed on a stream of its own and the results are joined. Each
 output is the same sum as before, and the parts are views, so neither answers nor memory change.
+Matrices in panels (`panels.py`) are cut between panels.
 """
 
 # MLX leaves its modules untyped.
@@ -21,6 +22,8 @@ from mlx.nn.layers.base import Module
 from mlx.nn.layers.embedding import Embedding
 from mlx.nn.layers.linear import Linear
 from mlx.nn.layers.quantized import QuantizedEmbedding, QuantizedLinear
+
+from skulkd.runner.panels import PanelEmbedding, PanelLinear
 
 # A core must have this much to do: to wake its thread and to wait for it takes about a tenth of a
 # millisecond.
@@ -136,7 +139,17 @@ class SpreadQuantizedEmbedding(_Tied, QuantizedEmbedding):
     plain = QuantizedEmbedding.as_linear
 
 
+class SpreadPanelLinear(_Called, PanelLinear):
+    plain = PanelLinear.__call__
+
+
+class SpreadPanelEmbedding(_Tied, PanelEmbedding):
+    plain = PanelEmbedding.as_linear
+
+
 _KINDS: dict[type[Module], Any] = {
+    PanelLinear: SpreadPanelLinear,
+    PanelEmbedding: SpreadPanelEmbedding,
     Linear: SpreadLinear,
     QuantizedLinear: SpreadQuantizedLinear,
     Embedding: SpreadEmbedding,
@@ -149,14 +162,15 @@ def _cuts(
 ) -> list[Cut]:
     """The ways to cut this matrix that pay, the one with the most parts first."""
     outputs, inputs = _shape(module)
+    block = _block(module)
     cuts: list[Cut] = []
     for parts in _counts(len(streams) + 1):
         rows = pace.rows(outputs * inputs, parts * part_s)
-        if rows is None or rows > _MOST_ROWS or outputs < parts * _BLOCK:
+        if rows is None or rows > _MOST_ROWS or outputs < parts * block:
             continue
         *others, own = [
             partial(compute, _part(module, begin, end))
-            for begin, end in pairwise(bounds(outputs, parts))
+            for begin, end in pairwise(bounds(outputs, parts, block))
         ]
         cuts.append(Cut(rows * inputs, list(zip(streams, others, strict=False)), own))
     return cuts
@@ -168,10 +182,15 @@ def _counts(cores: int) -> list[int]:
     return sorted({cores, *powers}, reverse=True) if cores > 1 else []
 
 
-def bounds(outputs: int, parts: int) -> list[int]:
+def bounds(outputs: int, parts: int, block: int = _BLOCK) -> list[int]:
     """Where the parts begin and end, at whole blocks."""
-    blocks = outputs // _BLOCK
-    return [blocks * at // parts * _BLOCK for at in range(parts)] + [outputs]
+    blocks = outputs // block
+    return [blocks * at // parts * block for at in range(parts)] + [outputs]
+
+
+def _block(module: Any) -> int:
+    width: int = module["panels"].shape[-1] if "panels" in module else _BLOCK
+    return width
 
 
 def _part(module: Any, begin: int, end: int, copies: int = 1) -> Any:
@@ -180,6 +199,9 @@ def _part(module: Any, begin: int, end: int, copies: int = 1) -> Any:
     for name, value in module.items():
         if isinstance(value, mx.array):
             rows = value[begin:end]
+            if name == "panels":
+                rows = value[begin // _block(module) : -(-end // _block(module))]
+                vars(part)["outputs"] = (end - begin) * copies
             part[name] = rows if copies == 1 else mx.concatenate([rows] * copies)
     mx.eval(part.parameters())
     return part
@@ -187,6 +209,8 @@ def _part(module: Any, begin: int, end: int, copies: int = 1) -> Any:
 
 def _shape(module: Any) -> tuple[int, int]:
     """Outputs and inputs."""
+    if "panels" in module:
+        return module.outputs, module["panels"].shape[1]
     outputs, stored = module.weight.shape
     return outputs, stored * 32 // module.bits if "scales" in module else stored
 
@@ -194,18 +218,20 @@ def _shape(module: Any) -> tuple[int, int]:
 def _speed_class(module: Any) -> tuple[object, ...]:
     """Matrices that agree in this take equally long for a weight."""
     quantized = (module.bits, module.group_size, module.mode) if "scales" in module else ()
-    return (_input_type(module), *quantized)
+    return (_input_type(module), "panels" in module, *quantized)
 
 
 def _input_type(module: Any) -> mx.Dtype:
-    stored: mx.Dtype = module["scales" if "scales" in module else "weight"].dtype
+    name = next(name for name in ("scales", "panels", "weight") if name in module)
+    stored: mx.Dtype = module[name].dtype
     return stored if mx.issubdtype(stored, mx.floating) else mx.bfloat16
 
 
 def _measured(module: Any, compute: Compute) -> Pace:
     """How fast this machine and its matrix library are with such weights."""
     outputs, inputs = _shape(module)
-    wanted = max(_BLOCK, _SAMPLE_WEIGHTS // inputs)
+    block = _block(module)
+    wanted = max(block, _SAMPLE_WEIGHTS // inputs // block * block)
     sample = _part(module, 0, min(outputs, wanted), copies=-(-wanted // outputs))
     weights = _shape(sample)[0] * inputs
 

@@ -163,13 +163,14 @@ def _number_is_version(value: Any) -> Any:
     return str(value) if isinstance(value, float) else value
 
 
+def _true_is_on(value: Any) -> Any:
+    return "on" if value is True else value
+
+
 def _blas(value: str) -> str:
-    if value in ("auto", "off"):
+    if value in ("auto", "bundled", "system", "off") or value.startswith("/"):
         return value
-    # The loader splits LD_PRELOAD at spaces and colons and knows no way to quote them.
-    if not value.startswith("/") or ":" in value or any(ch.isspace() for ch in value):
-        raise ValueError("must be auto, off, or an absolute path without spaces and colons")
-    return value
+    raise ValueError("must be auto, bundled, system, off, or a library's absolute path")
 
 
 Text = Annotated[str, AfterValidator(_one_line)]
@@ -181,6 +182,9 @@ Listen = Annotated[FilledText, AfterValidator(_listen)]
 Peer = Annotated[FilledText, AfterValidator(_peer)]
 WebOrigin = Annotated[FilledText, AfterValidator(_origin)]
 Blas = Annotated[FilledText, BeforeValidator(_false_is_off), AfterValidator(_blas)]
+Dequantize = Annotated[
+    Literal["auto", "on", "off"], BeforeValidator(_true_is_on), BeforeValidator(_false_is_off)
+]
 HttpUrl = Annotated[Text, AfterValidator(_http_url)]
 
 
@@ -327,7 +331,14 @@ class RuntimeSection(ConfigSection):
 
     blas: Blas = Field(
         default="auto",
-        description="Fast BLAS for runners on a Linux CPU: auto, off, or a library's path",
+        description="What multiplies matrices on a Linux CPU: auto or bundled (OpenBLAS of the"
+        " [node] extra), system (OpenBLAS or MKL that the loader finds), a library's path, or off"
+        " (MLX's own)",
+    )
+    dequantize: Dequantize = Field(
+        default="auto",
+        description="Unpack 4-bit, 8-bit and 16-bit weights into float32 on a CPU: auto (when they"
+        " fit into the free memory with a full context), on or off",
     )
     cores: int = Field(
         default=0,

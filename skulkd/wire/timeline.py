@@ -47,6 +47,21 @@ class RunnerLive(CamelModel):
     still_seconds: float = Field(description="Since step or moves changed.")
 
 
+class RunnerCompute(CamelModel):
+    """What a runner computes with where there is no accelerator."""
+
+    blas: str = Field(description="The library that multiplies matrices.")
+    gflops: float | None = Field(
+        default=None, description="10⁹ operations per second of a core, measured at load."
+    )
+    cores: int = Field(default=1, description="Cores that large matrices are computed on.")
+    layout: str = Field(default="rows", description="Order of the weights: rows, columns, panels.")
+    unpacked: bool = Field(default=False, description="Packed weights were made float32 at load.")
+    problem: str | None = Field(
+        default=None, description="Why MLX kept its own slow library; null: it did not."
+    )
+
+
 WaitReason = Literal["files", "memory", "ranks"]
 
 
@@ -71,6 +86,7 @@ class RunnerStanding(RunnerSupervisorDiagnostics):
     live: RunnerLive | None = None
     pending_seconds: float | None = None
     waiting: RunnerWaiting | None = None
+    compute: RunnerCompute | None = None
 
 
 class TimelineRunner(ClusterTimelineRunner):
@@ -83,6 +99,9 @@ class TimelineRunner(ClusterTimelineRunner):
     live: RunnerLive | None = Field(default=None, description="Null: it never told.")
     waiting: RunnerWaiting | None = Field(
         default=None, description="Null: its process is started, or has failed."
+    )
+    compute: RunnerCompute | None = Field(
+        default=None, description="Null: no model is loaded, or on an accelerator."
     )
 
 

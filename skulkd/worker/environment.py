@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from skulkd.machine.accelerator_nvidia import Gpu
-from skulkd.worker.blas import BlasChoice
 from skulkd.worker.gpu import gpu_environ
 
 # Needed by the daemon alone; what a process does not have it cannot show.
@@ -12,7 +11,7 @@ _SECRETS = frozenset({"SKULK_CLUSTER_SECRET", "HF_TOKEN", "HUGGING_FACE_HUB_TOKE
 
 
 def runner_environ(
-    environ: Mapping[str, str], blas: BlasChoice, package_root: Path, gpu: Gpu | None = None
+    environ: Mapping[str, str], package_root: Path, gpu: Gpu | None = None
 ) -> dict[str, str]:
     """The daemon's environment without secrets, with what the runner needs.
 
@@ -22,4 +21,4 @@ def runner_environ(
     kept = {name: value for name, value in environ.items() if name not in _SECRETS}
     path = [str(package_root), *filter(None, [kept.get("PYTHONPATH")])]
     own = {"PYTHONPATH": ":".join(path), "PYTHONUNBUFFERED": "1"}
-    return {**kept, **blas.environ(kept), **gpu_environ(gpu), **own}
+    return {**kept, **gpu_environ(gpu), **own}

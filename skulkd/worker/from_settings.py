@@ -14,13 +14,14 @@ def worker_options(runtime: RuntimeSection) -> WorkerOptions:
         prefix_cache_bytes=runtime.prefix_cache_mib * _MIB,
         default_max_tokens=runtime.max_output_tokens,
         cores=runtime.cores,
+        blas=runtime.blas,
         warmup_deadline_s=runtime.warmup_deadline_seconds,
         connect_deadline_s=runtime.group_connect_deadline_seconds,
     )
     return WorkerOptions(
         runner=runner,
         queue_limit=runtime.queue,
-        blas=runtime.blas,
+        dequantize=runtime.dequantize,
         accelerated=mlx_build() != "cpu",
         cuda=mlx_build() == "cuda",
     )

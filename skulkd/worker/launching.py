@@ -11,11 +11,10 @@ from pathlib import Path
 
 import skulkd
 from skulkd.machine.accelerator_nvidia import Gpu
-from skulkd.runner.protocol import Configure, JacclLinks, RankLinks
+from skulkd.runner.protocol import Configure, JacclLinks, RankLinks, RunnerOptions
 from skulkd.wire.ids import NodeId, RunnerId
 from skulkd.wire.instances import Instance, MlxJacclInstance
 from skulkd.wire.machine import MemoryUsage
-from skulkd.worker.blas import BlasChoice, choose_blas
 from skulkd.worker.environment import runner_environ
 from skulkd.worker.gpu import GpuUnavailable, RunnerGpu
 from skulkd.worker.group_keys import RankSecurity
@@ -32,6 +31,7 @@ from skulkd.worker.log_files import log_path, prune_logs
 from skulkd.worker.model_files import FilesUnavailable, ModelFiles
 from skulkd.worker.options import WorkerOptions
 from skulkd.worker.process import Launch
+from skulkd.worker.unpacking import growth_of, unpacks
 from skulkd.worker.waiting import WaitingView
 
 
@@ -82,7 +82,7 @@ class Prepared:
 
 
 class Launcher:
-    """Prepares starts. `blas` is known once it was looked for."""
+    """Prepares starts."""
 
     def __init__(
         self,
@@ -101,7 +101,6 @@ class Launcher:
         self._log_dir = log_dir
         self._options = options
         self._environ = environ
-        self.blas: BlasChoice | None = None
 
     async def prepare(
         self, instance: Instance, runner_id: RunnerId, waiting: WaitingView
@@ -114,8 +113,8 @@ class Launcher:
         except FilesUnavailable as error:
             raise CannotLaunch(f"{error.code}: {error}", later=error.later) from error
         gpu = await self._check_memory(instance, runner_id, waiting)
-        await asyncio.to_thread(self._look_around)
-        options = self._options.runner
+        await asyncio.to_thread(prune_logs, self._log_dir, self._options.log)
+        options = await self._runner_options(instance, runner_id, Path(model_path))
         if instance.context_token_limit is not None:
             # A limit of 0 means that nothing fits; with 1 every prompt is refused as too long.
             limit = max(1, instance.context_token_limit)
@@ -129,6 +128,17 @@ class Launcher:
             options=options,
         )
         return Prepared(configure, self._launch(runner_id, gpu))
+
+    async def _runner_options(
+        self, instance: Instance, runner_id: RunnerId, model_path: Path
+    ) -> RunnerOptions:
+        if self._options.accelerated or sys.platform != "linux":
+            return self._options.runner
+        growth, memory = await asyncio.gather(
+            asyncio.to_thread(growth_of, model_path), asyncio.to_thread(self._memory)
+        )
+        float32 = unpacks(self._options.dequantize, growth, instance, runner_id, memory)
+        return self._options.runner.model_copy(update={"float32": float32})
 
     async def _check_memory(
         self, instance: Instance, runner_id: RunnerId, waiting: WaitingView
@@ -159,26 +169,10 @@ class Launcher:
                 return metrics
         return await asyncio.to_thread(self._memory)
 
-    def _look_around(self) -> None:
-        """The slow part: asks the disk and, once, for the BLAS."""
-        prune_logs(self._log_dir, self._options.log)
-        self.find_blas()
-
-    def find_blas(self) -> None:
-        """Blocking: asks the disk, once. Python's own search would start a compiler."""
-        if self.blas is None:
-            self.blas = choose_blas(
-                self._options.blas,
-                system=sys.platform,
-                accelerated=self._options.accelerated,
-            )
-
     def _launch(self, runner_id: RunnerId, gpu: Gpu | None) -> Launch:
-        blas = self.blas or BlasChoice(None, "not looked for")
         package_root = Path(skulkd.__file__).parents[1]
         return Launch(
-            environ=runner_environ(self._environ, blas, package_root, gpu),
+            environ=runner_environ(self._environ, package_root, gpu),
             log_file=log_path(self._log_dir, runner_id),
             log_limits=self._options.log,
-            blas=str(blas),
         )

@@ -1,6 +1,7 @@
 """Every limit of the worker in one table. No behaviour."""
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from skulkd.runner.protocol import RunnerOptions
 
@@ -81,8 +82,8 @@ class WorkerOptions:
     """Requests that may wait for a place in an instance, besides those that have one."""
     stream_bytes: int = 1024**2
     """What may lie unread for one request before it is cut off."""
-    blas: str = "auto"
-    """`auto`, `off` or the path of a library; see `blas.py`."""
+    dequantize: Literal["auto", "on", "off"] = "auto"
+    """Whether runners without a GPU unpack their weights."""
     accelerated: bool = False
     """Whether MLX computes on a GPU here."""
     cuda: bool = False

@@ -29,8 +29,6 @@ class Launch:
     environ: Mapping[str, str]
     log_file: Path
     log_limits: LogLimits
-    blas: str = ""
-    """For the record: the BLAS that `environ` preloads."""
 
 
 class Handle(Protocol):

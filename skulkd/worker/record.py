@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 
 from skulkd.runner.phase_frames import Entry
 from skulkd.runner.protocol import (
+    Computing,
     FromRunner,
     Output,
     Phase,
@@ -26,7 +27,7 @@ from skulkd.wire.ids import InstanceId, NodeId, RunnerId, TaskId
 from skulkd.wire.runners import RunnerIdle, RunnerStatus
 from skulkd.wire.shards import ShardMetadata
 from skulkd.wire.tasks import BaseRequestTask, Task
-from skulkd.wire.timeline import RunnerStanding
+from skulkd.wire.timeline import RunnerCompute, RunnerStanding
 from skulkd.worker.flight_recorder import FlightRecorder
 from skulkd.worker.milestones import Milestones
 from skulkd.worker.pulse import PulseView
@@ -71,6 +72,8 @@ class RunnerRecord:
         self.pulse = PulseView(clock)
         self.waiting = WaitingView(clock)
         self.milestones = Milestones()
+        self.compute: RunnerCompute | None = None
+        """What the present process computes with, once it has told."""
         self.pid: int | None = None
         self.alive = False
         self.exit_code: int | None = None
@@ -92,16 +95,16 @@ class RunnerRecord:
 
     # The process
 
-    def starting(self, blas: str = "") -> None:
-        """Another process is about to be started for this runner, with this BLAS."""
-        self.pid = self.exit_code = None
+    def starting(self) -> None:
+        """Another process is about to be started for this runner."""
+        self.pid = self.exit_code = self.compute = None
         self.reported = False
         self.started_at = self.heard_at = self._clock()
         self.recorder.restart(self.stamp())
         self.pulse.restart()
         self.waiting.end()
         self.set_status(RunnerIdle())
-        self.milestone("process_start_requested", f"blas={blas}" if blas else None)
+        self.milestone("process_start_requested")
 
     def started(self, pid: int) -> None:
         self.pid, self.alive = pid, True
@@ -129,6 +132,9 @@ class RunnerRecord:
             self.pulse.take(message)
             return
         self.heard_at = self._clock()
+        if isinstance(message, Computing):
+            self.compute = message.compute
+            return
         stamp = self.stamp()
         if isinstance(message, Phase):
             self.recorder.apply(message, size_bytes, self.context)
@@ -240,4 +246,5 @@ class RunnerRecord:
             live=self.pulse.shown(),
             pending_seconds=book.pending_s,
             waiting=self.waiting.shown(),
+            compute=self.compute,
         )

@@ -94,7 +94,7 @@ class Supervisor:
 
     async def run(self) -> Ending:
         """Start the runner and stay with it until it is gone and reaped."""
-        self._record.starting(self._duty.launch.blas)
+        self._record.starting()
         self._on_change()
         try:
             self._process = await self._spawn(self._duty.launch)
@@ -283,7 +283,7 @@ class Supervisor:
                     self.cancel(message.task_id)
             case protocol.TaskTrace():
                 self.on_trace(message)
-            case protocol.Pulse():
+            case protocol.Pulse() | protocol.Computing():
                 pass  # kept by the record
             case protocol.Phase():
                 if message.sequence is not None:

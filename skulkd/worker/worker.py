@@ -24,6 +24,7 @@ from skulkd.wire.runners import RunnerShutdown
 from skulkd.wire.state import State
 from skulkd.wire.tasks import TextGeneration
 from skulkd.worker.around import Around, memory_reader
+from skulkd.worker.blas import slow_blas
 from skulkd.worker.causes import Ending, not_started
 from skulkd.worker.forking import ForkingSpawn
 from skulkd.worker.gpu import RunnerGpu, gpu_reader
@@ -134,7 +135,6 @@ class Worker:
     async def run(self) -> None:
         """Make this machine match the state, until `stop`."""
         # Beside the loop: the answer is for diagnostics, and the loader may be slow.
-        self._begin(asyncio.to_thread(self._launcher.find_blas))
         while not self._stopping:
             self._wake.clear()
             due = self._look()
@@ -222,9 +222,10 @@ class Worker:
         return frozenset(record.pid for record in records if record.alive and record.pid)
 
     def warnings(self) -> list[NodeWarning]:
-        """What an operator should know about how runners are started here."""
-        blas = self._launcher.blas
-        return [blas.warning] if blas is not None and blas.warning else []
+        """What an operator should know about how runners compute here."""
+        told = (slot.record.compute for slot in tuple(self._slots.values()))
+        problems = {compute.problem for compute in told if compute and compute.problem}
+        return [slow_blas(problem) for problem in sorted(problems)]
 
     # --- the loop ---
 

@@ -165,6 +165,23 @@ def test_the_same_warning_of_several_nodes_is_one_row_with_what_helps() -> None:
     ]
 
 
+def test_the_blas_of_every_node_is_named_with_its_speed() -> None:
+    def runner(name: str, library: str, gflops: float | None) -> dict[str, object]:
+        return {"nodeId": f"id-{name}", "compute": {"blas": library, "gflops": gflops}}
+
+    told = [
+        runner("kite2", "MLX's own BLAS", None),
+        runner("kite1", "bundled OpenBLAS", 45.4),
+        runner("kite1", "bundled OpenBLAS", 44.0),
+        {"nodeId": "id-kite1", "compute": None},
+    ]
+    given = facts(nodes=[a_node("kite1"), a_node("kite2")], timeline={"runners": told})
+    assert message(given, "blas") == (
+        "kite1: bundled OpenBLAS, 45 GFLOP/s a core; kite2: MLX's own BLAS"
+    )
+    assert message(facts(), "blas") == "no model is loaded"
+
+
 def test_a_lost_member_fails_with_since_when_and_both_ways_out() -> None:
     lost = {"name": "kite3", "since": "2026-03-04T12:00:00.5Z", "sinceSeconds": 305.0}
     given = facts(lost=[lost])

@@ -120,6 +120,7 @@ def test_runners_and_entries_of_a_timeline_are_sorted() -> None:
 def test_settings_of_the_node_are_those_of_its_worker() -> None:
     runtime = RuntimeSection(
         blas="off",
+        dequantize="on",
         max_concurrent_requests=3,
         queue=5,
         max_output_tokens=77,
@@ -129,6 +130,6 @@ def test_settings_of_the_node_are_those_of_its_worker() -> None:
     )
     options = worker_options(runtime)
     runner = options.runner
-    assert (options.blas, options.queue_limit) == ("off", 5)
+    assert (runner.blas, options.dequantize, options.queue_limit) == ("off", "on", 5)
     assert (runner.max_concurrent, runner.default_max_tokens) == (3, 77)
     assert (runner.prefix_cache_bytes, runner.warmup_deadline_s) == (2 * 1024**2, 12.5)

@@ -83,6 +83,7 @@ def test_boot_is_written_to_the_recorder(fork: Callable[[], Runner], tiny: Path)
     runner.until(Phase, lambda m: m.entry.event == "runner_ready")
     assert marks(runner.entries()) == [
         ("created", "process_started", None),
+        ("created", "blas_bound", "bundled OpenBLAS"),
         ("task_submission", "task_acknowledged", "LoadModel"),
         ("load_model", "enter", "load_mlx_items"),
         ("load_model", "exit", "load_mlx_items"),

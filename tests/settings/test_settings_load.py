@@ -320,3 +320,9 @@ def test_endless_problems_are_counted_and_not_all_printed() -> None:
 @pytest.mark.parametrize("text", ["runtime: {blas: off}", "runtime: {blas: 'off'}"])
 def test_off_means_off_with_and_without_quotes(text: str) -> None:
     assert check_config_text(text, "skulk.yaml").runtime.blas == "off"
+
+
+@pytest.mark.parametrize("value", ["on", "off", "auto", "'on'"])
+def test_on_and_off_are_no_booleans_of_yaml(value: str) -> None:
+    runtime = check_config_text(f"runtime: {{dequantize: {value}}}", "skulk.yaml").runtime
+    assert runtime.dequantize == value.strip("'")

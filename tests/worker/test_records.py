@@ -14,6 +14,7 @@ from skulkd.wire.diagnostics import MlxMemorySnapshot, RunnerPhase
 from skulkd.wire.ids import TaskId
 from skulkd.wire.runners import RunnerFailed, RunnerIdle, RunnerLoading, RunnerReady, RunnerRunning
 from skulkd.wire.tasks import TaskStatus
+from skulkd.wire.timeline import RunnerCompute
 from skulkd.worker.flight_recorder import ENTRIES, MAX_ENTRY_BYTES
 from skulkd.worker.milestones import SIZES
 from skulkd.worker.record import Identity, RunnerRecord
@@ -227,7 +228,7 @@ def test_a_cancel_is_on_record_and_does_not_hide_the_phase(record: RunnerRecord)
 
 
 def test_tokens_and_tasks_do_not_push_out_how_the_runner_came_here(record: RunnerRecord) -> None:
-    record.starting("/lib/b.so")
+    record.starting()
     record.started(11)
     for _ in range(200):
         task = a_request(INSTANCE.instance_id, "x")
@@ -247,7 +248,6 @@ def test_tokens_and_tasks_do_not_push_out_how_the_runner_came_here(record: Runne
         "task_sent",
     ]
     assert len(shown) <= sum(SIZES.values()) == 32
-    assert shown[1].detail == "blas=/lib/b.so"
     assert shown[2].detail == "pid=11"
 
 
@@ -307,3 +307,13 @@ def test_the_end_of_a_process_is_on_record_with_whom_it_is_blamed_on(record: Run
     last = shown.flight_recorder[-1]
     assert (last.phase, last.event, last.attrs) == ("error", "runner_ended", {"blame": "culprit"})
     assert shown.phase == "decode_stream"
+
+
+def test_what_a_process_computes_with_is_known_until_the_next_one_starts(
+    record: RunnerRecord,
+) -> None:
+    compute = RunnerCompute(blas="bundled OpenBLAS", gflops=45.5, cores=2)
+    record.heard(protocol.Computing(compute=compute), 10)
+    assert record.diagnostics().compute == compute
+    record.starting()
+    assert record.diagnostics().compute is None
