@@ -17,6 +17,7 @@ from skulkctl.endpoints import DEFAULT_ENDPOINT, DEFAULT_PORT, is_own_network, p
 from skulkctl.errors import CliError, NotFound, UsageMistake
 
 if TYPE_CHECKING:
+    from skulkd.settings.local_api import LocalApi
     from skulkd.settings.paths import Paths
 
 DEFAULT_NAME = "default"
@@ -233,8 +234,7 @@ def resolve(
     if endpoint is None:
         file = read_contexts(paths.contexts_file)
         name = context or file.current
-        local = local_api.endpoint if local_api else DEFAULT_ENDPOINT
-        chosen = file.get(name) if name else Context(DEFAULT_NAME, (local,))
+        chosen = file.get(name) if name else _local_daemon(local_api)
     else:
         url = _checked(endpoint, source)
         # Only a context that was named lends its token: the current one may be another cluster.
@@ -248,6 +248,13 @@ def resolve(
         _ca(chosen, environ),
         Path(local_api.authority) if local_api and local_api.authority else None,
     )
+
+
+def _local_daemon(api: LocalApi | None) -> Context:
+    """Where the daemon of this machine is; only its own authority counts there."""
+    if api is None:
+        return Context(DEFAULT_NAME, (DEFAULT_ENDPOINT,))
+    return Context(DEFAULT_NAME, (api.endpoint,), ca=api.authority)
 
 
 def _checked(endpoint: str, source: str) -> str:
