@@ -152,6 +152,7 @@ def test_the_page_escapes_what_it_shows() -> None:
                 "get": {
                     "summary": evil,
                     "tags": [evil],
+                    "security": [{}, {"token": [evil]}],
                     "parameters": [{"name": evil, "in": "query", "schema": {"const": evil}}],
                     "responses": {
                         evil: {
