@@ -12,6 +12,7 @@ from pathlib import Path
 from skulkd.machine.accelerator_amd import read_amd
 from skulkd.machine.accelerator_apple import read_apple
 from skulkd.machine.accelerator_nvidia import VISIBLE, Survey, choose_gpu, read_nvidia
+from skulkd.machine.gpu_holders import held_by_others
 from skulkd.machine.identity import UNKNOWN, this_hardware
 from skulkd.machine.mlx_build import installed_builds, mlx_build
 from skulkd.machine.nvml import NvmlError
@@ -52,6 +53,8 @@ def read_accelerator(
     if chosen is None and broken is not None:
         raise broken
     warnings = gpu_warnings(build, installed_builds(), survey, gpu, visible)
+    if gpu is not None and build == "cuda":
+        warnings += held_by_others(gpu)
     return AcceleratorReading(
         chosen or _cpu(platform), (*warnings, *([str(broken)] if broken else ()))
     )

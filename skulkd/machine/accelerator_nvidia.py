@@ -20,6 +20,8 @@ class Gpu:
     """As `nvidia-smi` counts. All slices of a GPU have the index of that GPU."""
     uuid: str
     metrics: AcceleratorMetrics
+    processes: tuple[tuple[int, int], ...] = ()
+    """Process ids that compute on it, and the bytes each holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,12 @@ def _read(nvml: Nvml, index: int, handle: object) -> Gpu:
         temperature_celsius=None if celsius is None else float(celsius),
         clock_mhz=nvml.measure("DeviceGetClockInfo", handle, "NVML_CLOCK_SM"),
     )
-    return Gpu(index, nvml.ask("DeviceGetUUID", handle), metrics)
+    return Gpu(index, nvml.ask("DeviceGetUUID", handle), metrics, _processes(nvml, handle))
+
+
+def _processes(nvml: Nvml, handle: object) -> tuple[tuple[int, int], ...]:
+    found = nvml.measure("DeviceGetComputeRunningProcesses", handle) or ()
+    return tuple((one.pid, one.usedGpuMemory) for one in found if one.usedGpuMemory is not None)
 
 
 def _memory(nvml: Nvml, handle: object) -> tuple[int | None, int | None]:

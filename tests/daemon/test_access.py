@@ -186,7 +186,8 @@ def test_a_stranger_s_broken_request_writes_no_traceback(
                 while connection.recv(65536):
                     continue
     assert ask(quiet, "/healthz")[0] == 200
-    assert quiet.stderr[before:] == []
+    # What a daemon says of itself in its first seconds may still come.
+    assert [line for line in quiet.stderr[before:] if " INFO " not in line] == []
 
 
 @pytest.fixture(scope="module")

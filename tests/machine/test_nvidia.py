@@ -146,6 +146,32 @@ def test_a_driver_that_hangs_costs_only_the_accelerator(library: Path) -> None:
     assert warning.startswith("accelerator: no answer within 0.1 s")
 
 
+READ_HOLDERS = """
+import os, sys
+from pathlib import Path
+from skulkd.machine.accelerator_nvidia import read_nvidia
+from skulkd.machine.gpu_holders import held_by_others
+recording = Path(os.environ["NVML_RECORDING"])
+recording.write_text(recording.read_text() + f" {os.getpid()}:9000000000\\n")
+[gpu] = read_nvidia().gpus
+assert len(gpu.processes) == 4, gpu.processes
+print("\\n".join(held_by_others(gpu)))
+"""
+
+
+def test_memory_that_other_processes_hold_is_named_with_them(library: Path, tmp_path: Path) -> None:
+    """Not our own, not what is small, and not what this system does not know."""
+    recording = tmp_path / "held.txt"
+    held = f"{os.getpid()}:3221225472 {os.getppid()}:1000 {2**31 - 1}:9000000000"
+    recording.write_text(
+        f"count=1\ngpu0.name=NVIDIA L4\ngpu0.uuid=GPU-1\ngpu0.memory=9,9\ngpu0.processes={held}"
+    )
+    environ = {**nvml_environ(library, "none"), "NVML_RECORDING": str(recording)}
+    [warning] = _run(READ_HOLDERS, environ).splitlines()
+    assert warning.startswith("3.0 GiB of NVIDIA L4 are held by ")
+    assert f"(pid {os.getpid()})" in warning
+
+
 def _gpu(index: int, uuid: str, gib: int | None) -> Gpu:
     total = None if gib is None else gib * 1024**3
     return Gpu(index, uuid, AcceleratorMetrics(vendor="nvidia", name=uuid, vram_total_bytes=total))

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { OK = 0, NOT_SUPPORTED = 3, NOT_FOUND = 6 };
+enum { OK = 0, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7 };
 #define MOST 64
 static char keys[256][64], values[256][160], names[MOST][32];
 static int lines, handles;
@@ -139,6 +139,29 @@ int nvmlDeviceGetUtilizationRates(void *gpu, unsigned int *rates) /* gpu, memory
 {
     rates[1] = 0;
     return number(gpu, "utilization", rates);
+}
+
+struct process {
+    unsigned int pid;
+    unsigned long long bytes;
+    unsigned int gpu_instance, compute_instance;
+};
+
+int nvmlDeviceGetComputeRunningProcesses_v3(void *gpu, unsigned int *count, struct process *to)
+{
+    const char *value; /* PID:BYTES, one or several with a space between */
+    unsigned int found = 0, room = *count;
+    int code = look_up(gpu, "processes", &value);
+    if (code != OK)
+        return code;
+    for (; *value; value += strcspn(value, " "), value += *value == ' ', found++) {
+        struct process one = {0, 0, 0, 0};
+        sscanf(value, "%u:%llu", &one.pid, &one.bytes);
+        if (found < room)
+            to[found] = one;
+    }
+    *count = found;
+    return found > room ? INSUFFICIENT_SIZE : OK;
 }
 
 int nvmlDeviceGetPowerUsage(void *gpu, unsigned int *milliwatts)
