@@ -19,7 +19,7 @@ class Command:
         self.opened_at = time.monotonic()
         self.cancelled = False
         self.silent: str | None = None
-        """Which node did not answer when it was last given this request."""
+        """Which node was lost, or did not answer, while this request waited for it."""
         self._stream: TaskStream | None = None
         self._on_close: list[Callable[[], object]] = []
 
