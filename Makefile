@@ -51,8 +51,8 @@ format: $(VENV)/dev.stamp ## let ruff format and fix what it can
 bench: $(VENV)/dev.stamp ## measure the figures of docs/performance.md
 	$(BIN)/python -m bench
 
-# About two hours. SKULK_SOAK_SECONDS, SKULK_BUSY_SECONDS and SKULK_DIFFERENTIAL_SECONDS shorten
-# it, SKULK_SOAK_SEED repeats a run.
+# About two hours. SKULK_SOAK_SECONDS (chaos, 600), SKULK_BUSY_SECONDS and SKULK_DIFFERENTIAL_SECONDS
+# change that, SKULK_SOAK_SEED repeats a run. With SKULK_SOAK_SECONDS=3600 slow leaks show.
 soak: $(VENV)/dev.stamp ## long runs with kills, freezes and cuts, not part of CI
 	$(BIN)/python -m pytest -m slow --log-cli-level=INFO
 

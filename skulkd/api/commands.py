@@ -22,7 +22,7 @@ class Command:
         self.owner: TokenId | None = None if token is None else token.token_id
         self.cancelled = False
         self.silent: str | None = None
-        """Which node did not answer when it was last given this request."""
+        """Which node was lost, or did not answer, while this request waited for it."""
         self._stream: TaskStream | None = None
         self._on_close: list[Callable[[], object]] = []
 

@@ -134,7 +134,6 @@ class Dispatcher:
         Raises ApiError: 404 the model is not placed, 413, 429 too many wait already.
         """
         instances = self.instances_of(wanted.params.model)
-        command.silent = None
         full: QueueFull | None = None
         ready = least_busy_first(self._state(), instances, self._sent)
         for instance in off_draining(ready, self._draining()):
@@ -143,7 +142,7 @@ class Dispatcher:
             except QueueFull as refusal:
                 full = full or refusal
             except NotTaken as refusal:
-                command.silent = str(refusal) if refusal.silent else None
+                command.silent = str(refusal) if refusal.silent else command.silent
             except (NotReady, NoSuchInstance) as refusal:
                 # The state will say so in a moment.
                 _log.debug("instance %s: %s", instance.instance_id, refusal)
@@ -210,14 +209,14 @@ class Dispatcher:
         since = time.monotonic() if before is None else before.since
         state, instances = self._state(), self.instances_of(model)
         if (lost := self._lost_nodes(state, instances)) is not None:
-            until = max(since + self._patience.lost_s, command.opened_at + self._patience.answer_s)
-            return Trouble(f"{lost}; ask again", since, until)
-        failure = failure_of(state, instances)
-        if failure is not None:
+            command.silent = lost
+        elif (failure := failure_of(state, instances)) is not None:
             return Trouble(f"has failed: {failure}", since, since + self._patience.failed_s)
-        if command.silent is not None:
-            return Trouble(command.silent, since, command.opened_at + self._patience.answer_s)
-        return None
+        if command.silent is None:
+            return None
+        # Also while it is being loaded elsewhere: the client shall not wait for two loads.
+        until = max(since + self._patience.lost_s, command.opened_at + self._patience.answer_s)
+        return Trouble(f"{command.silent}; ask again", since, until)
 
     def _lost_nodes(self, state: State, instances: Sequence[Instance]) -> str | None:
         """Which nodes every instance lacks, in words; None when one is whole."""
@@ -230,7 +229,7 @@ class Dispatcher:
                 return None
             missing.update(dict.fromkeys(gone))
         names = " and ".join(self._outlook.name(node) for node in missing) or "its node"
-        return f"lost {names} and has no other place yet"
+        return f"lost {names} and is not ready elsewhere yet"
 
     def _task(self, command: Command, wanted: Wanted, instance: Instance) -> TextGeneration:
         return TextGeneration(

@@ -218,10 +218,13 @@ async def test_a_model_that_lost_its_node_is_waited_for(tmp_path: Path) -> None:
         async with one.chat() as answer:
             assert answer.status == 503
             assert (
-                f"lost {A} and has no other place yet" in (await answer.json())["error"]["message"]
+                f"lost {A} and is not ready elsewhere yet"
+                in (await answer.json())["error"]["message"]
             )
     (tmp_path / "again").mkdir()
-    async with stage(tmp_path / "again", outlook=Outlook(lambda: homeless)) as one:
+    async with stage(
+        tmp_path / "again", outlook=Outlook(lambda: homeless), patience=Patience(answer_s=300)
+    ) as one:
         one.worker.answer_at_once = "found a new home"
         one.node.inference.journal.append(InstanceDeleted(instance_id=InstanceId("i1")))
         asking = asyncio.create_task(one.chat().__aenter__())
@@ -249,11 +252,28 @@ async def test_a_model_whose_node_is_gone_is_an_error_that_names_the_node(tmp_pa
         async with one.chat(stream=False) as answer:
             assert (answer.status, answer.headers["Retry-After"]) == (503, "5")
             message = (await answer.json())["error"]["message"]
-        assert "lost kite2 and has no other place yet; ask again" in message
+        assert "lost kite2 and is not ready elsewhere yet; ask again" in message
         async with one.chat(stream=True) as answer:
             text = await answer.text()
         assert "lost kite2" in text
         assert text.endswith("data: [DONE]\n\n")
+
+
+async def test_who_met_a_loss_does_not_wait_for_a_long_load_elsewhere(tmp_path: Path) -> None:
+    a_peers, b_peers = peer_mesh(A, B)
+    patience = Patience(lost_s=0.5, answer_s=0.5)
+    async with stage(tmp_path, peers=a_peers, patience=patience, ready=False) as one:
+        one.node.inference.journal.append(InstanceDeleted(instance_id=InstanceId("i1")))
+        one.place("far", (B,))
+        b_peers.leave()
+        asking = asyncio.create_task(one.chat(stream=False).__aenter__())
+        await until(lambda: one.node.inference.dispatcher.waiting, "the request to wait")
+        one.node.inference.journal.append(InstanceDeleted(instance_id=InstanceId("far")))
+        one.place("near", (A,))
+        one.report(RunnerLoading(), "near")
+        answer = await asking
+        assert (answer.status, answer.headers["Retry-After"]) == (503, "5")
+        assert f"lost {B} and is not ready elsewhere" in (await answer.json())["error"]["message"]
 
 
 async def test_a_node_that_takes_nothing_is_given_up_and_named(
