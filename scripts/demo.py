@@ -18,6 +18,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -60,9 +61,9 @@ def tour(daemon: LiveDaemon, model: str) -> list[str]:
     """What an operator would look at; the commands that failed."""
     commands: list[tuple[str, ...]] = [
         ("status",),
-        ("doctor", "--expect-nodes", "2"),
         ("preview", model),
         ("place", model, "--min-nodes", "2", "--wait"),
+        ("doctor", "--expect-nodes", "2"),
         ("instances", "-o", "wide"),
         ("chat", model, QUESTION, "--temperature", "0", "--max-tokens", "24"),
         ("probe", model),
@@ -99,12 +100,14 @@ def cluster_config(own: int, other: int, secret: str) -> str:
 def start_both(stack: ExitStack, env: dict[str, str]) -> list[LiveDaemon]:
     """Two daemons that call each other."""
     ports, secret = (free_port(), free_port()), secrets.token_hex(16)
-    daemons = []
-    for index, name in enumerate(NAMES):
-        config = cluster_config(ports[index], ports[1 - index], secret)
-        daemon = stack.enter_context(live_daemon(name, env, config))
+    starting = [
+        live_daemon(name, env, cluster_config(ports[index], ports[1 - index], secret))
+        for index, name in enumerate(NAMES)
+    ]
+    with ThreadPoolExecutor() as pool:
+        daemons = list(pool.map(stack.enter_context, starting))
+    for name, daemon in zip(NAMES, daemons, strict=True):
         say(f"{name}: skulkd answers at {daemon.url} after {daemon.ready_after_s:.1f} s")
-        daemons.append(daemon)
     return daemons
 
 
