@@ -32,14 +32,21 @@ def widen(model: Any) -> None:
 
 
 def _unpack(module: Any, plain: type[Module]) -> None:
+    biases = module.get("biases")
     module["weight"] = mx.dequantize(
         module["weight"],
-        scales=module["scales"],
-        biases=module.get("biases"),
+        scales=_exact(module["scales"]),
+        biases=None if biases is None else _exact(biases),
         group_size=module.group_size,
         bits=module.bits,
         mode=module.mode,
+        dtype=mx.float32,
     )
     for name in ("scales", "biases"):
         module.pop(name, None)
     module.__class__ = plain
+
+
+def _exact(values: mx.array) -> mx.array:
+    """Weights get the type of their scales: in half precision each would be rounded."""
+    return values.astype(mx.float32) if mx.issubdtype(values.dtype, mx.floating) else values

@@ -45,6 +45,21 @@ def test_what_is_unpacked_computes_the_same(bits: int, mode: str) -> None:
         assert mx.allclose(computed, before, atol=2e-2).item()
 
 
+def test_unpacked_weights_are_not_rounded_to_the_type_of_their_scales() -> None:
+    model = Model()
+    model.set_dtype(mx.bfloat16)
+    quantize(model, group_size=32, bits=4)
+    exact = mx.dequantize(
+        model.up.weight,
+        model.up.scales.astype(mx.float32),
+        model.up.biases.astype(mx.float32),
+        group_size=32,
+        bits=4,
+    )
+    widen(model)
+    assert mx.array_equal(model.up.weight, exact).item()
+
+
 def test_half_precision_becomes_float32() -> None:
     model = Model()
     model.set_dtype(mx.bfloat16)
