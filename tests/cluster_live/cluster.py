@@ -97,11 +97,7 @@ class LiveCluster:
         return node
 
     def _settle(self, home: Path, secret: str, model: bool) -> None:
-        config = (
-            f"cluster: {{secret: {secret}, namespace: {self.namespace}}}\n"
-            # The same on every machine, whether it has a fast BLAS or not.
-            f"runtime: {{blas: off}}\n{self.config}"
-        )
+        config = f"cluster: {{secret: {secret}, namespace: {self.namespace}}}\n{self.config}"
         file = home / "skulk.yaml"
         file.write_text(config, encoding="utf-8")
         file.chmod(0o600)

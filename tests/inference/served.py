@@ -178,10 +178,6 @@ class Served:
 def serve(home: Path, environ: Mapping[str, str] | None = None) -> Served:
     """A daemon whose models directory has the tiny model."""
     make_tiny_model(home / "models")
-    # The same on every machine, whether it has a fast BLAS or not.
-    config = home / "skulk.yaml"
-    if not config.exists():
-        config.write_text("runtime: {blas: off}\n", encoding="utf-8")
     daemon = spawn_daemon(home, environ={**ENVIRON, **(environ or {})})
     daemon.wait_ready()
     return Served(daemon)

@@ -42,7 +42,7 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Planted]:
     """A daemon with a placed model, and secrets in its settings, variables and surroundings."""
     home = tmp_path_factory.mktemp("planted")
     config = home / "skulk.yaml"
-    config.write_text(f"runtime: {{blas: off}}\nhf_token: {PLANTED['setting']}\n")
+    config.write_text(f"hf_token: {PLANTED['setting']}\n")
     config.chmod(0o600)
     environ = {
         "SKULK_CLUSTER_SECRET": PLANTED["cluster secret"],
