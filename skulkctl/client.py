@@ -16,9 +16,9 @@ from dataclasses import replace
 from typing import TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
-from skulkctl.answers import Answer, Request, is_missing_route, read_json
 from skulkctl.contexts import Target
-from skulkctl.deadline import call_within
+from skulkctl.daemon.answers import Answer, Request, is_missing_route, read_json
+from skulkctl.daemon.deadline import call_within
 from skulkctl.endpoints import start_command
 from skulkctl.errors import CliError, DeadlinePassed, ServerFailed, Unreachable
 from skulkctl.units import age_text

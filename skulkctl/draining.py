@@ -10,11 +10,11 @@ import typer
 
 from skulkctl.errors import CliError, DeadlinePassed, PartialAnswer, Unreachable, UsageMistake
 from skulkctl.exits import ExitCode
+from skulkctl.nodes.rows import NodeItem, find_node, node_items
 from skulkctl.progress import ProgressLine
 from skulkctl.tables import Column, Resource
 from skulkctl.units import age_text, parse_duration
 from skulkctl.views.load import in_short, left_over
-from skulkctl.views.nodes import find_node
 from skulkctl.views.read import Document, flag, mapping, sequence, text
 
 if TYPE_CHECKING:
@@ -43,15 +43,13 @@ def read_deadline(typed: str | None) -> float:
         raise UsageMistake(f"--deadline: {error}") from None
 
 
-def choose_nodes(call: Invocation, node: str | None, all_nodes: bool) -> list[Document]:
+def choose_nodes(call: Invocation, node: str | None, all_nodes: bool) -> list[NodeItem]:
     """The nodes that were meant. Raises UsageMistake, NotFound."""
-    from skulkctl.fetch import fetch_members, fetch_state
-
     if (node is None) != all_nodes:
         raise UsageMistake("name one node, or say --all", hints=["skulkctl nodes"])
-    snapshot = fetch_state(call.client)
-    items = snapshot.nodes(fetch_members(call.client, call.talk))
-    return list(items) if node is None else [find_node(items, node, call.talk.note)]
+    state = call.daemon.state()
+    items = node_items(state, call.daemon.members(state.node_ids))
+    return items if node is None else [find_node(items, node, call.talk.note)]
 
 
 def change(call: Invocation, nodes: Sequence[Document], *, draining: bool) -> list[Document]:

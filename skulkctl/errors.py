@@ -6,7 +6,7 @@
     ├── NotFound           3  no such node, instance, model, context, key
     ├── Refused            4  said no, nothing changed
     │   ├── RouteMissing   4  this server has no such endpoint
-    │   └── Unauthorised   4  the daemon wants a token
+    │   └── Unauthorised   4  the daemon requires authentication
     ├── Unreachable        5  no daemon answered
     ├── DeadlinePassed     6  the work may continue
     ├── ProblemFound       7  a check found something
@@ -41,6 +41,10 @@ class CliError(Exception):
         self.why = why
         self.hints = tuple(hints)
         self.details = tuple(details)
+        self.code: str | None = None
+        """The daemon's machine-readable code, where it gave one; commands branch on this alone."""
+        self.status: int | None = None
+        """The HTTP status, where there was an answer."""
 
 
 class ServerFailed(CliError):
@@ -70,7 +74,7 @@ class RouteMissing(Refused):
 
 
 class Unauthorised(Refused):
-    """The daemon wants a token, or another one."""
+    """The daemon requires a token, or another one."""
 
 
 class Unreachable(CliError):

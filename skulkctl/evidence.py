@@ -61,7 +61,7 @@ def _capture(
     from skulkctl.verdict.ranks import groups_of
     from skulkctl.verdict.shape import State
 
-    frame = LiveFeed(call.target, call.timeout_s(15.0)).poll()
+    frame = LiveFeed(call.target, call.timeout_s(15.0), call.daemon).poll()
     instance = instance or _working_on(frame.timeline, request or "")
     groups = [one for one in groups_of(frame.timeline, frame.names) if one.instance_id == instance]
     if not groups:

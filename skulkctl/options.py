@@ -192,9 +192,12 @@ def verb(
                 call.talk.error(error)
                 return error.exit_code
             except KeyboardInterrupt:
-                sent = "; the change may still be carried out" if call.sent_change else ""
-                call.talk.warning(f"interrupted{sent}")
+                maybe = "the change may still be carried out" if call.sent_change else None
+                told = call.if_interrupted or maybe
+                call.talk.warning(f"interrupted; {told}" if told else "interrupted")
                 return ExitCode.INTERRUPTED
+            finally:
+                call.close()
 
         vars(command)["__signature__"] = signature(*own, *common.values())
         app.command(name, cls=Command, epilog=f"Examples:\n{examples.strip(chr(10))}")(command)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from skulkctl.daemon.codes import STORE_NOT_CONFIGURED
 from skulkctl.errors import CliError, DeadlinePassed, Unreachable
 from skulkctl.exits import ExitCode
 from skulkctl.progress import ProgressLine
@@ -53,11 +54,11 @@ def pull_into_store(call: Invocation, model: str) -> None:
 def has_store(call: Invocation) -> bool:
     """Whether the cluster has a shared store; without a daemon there is none."""
     try:
-        call.client.get("/store/registry")
+        call.daemon.store_registry()
     except Unreachable:
         return False
     except CliError as error:
-        if "not configured" in " ".join([error.what, *error.why]).lower():
+        if error.code == STORE_NOT_CONFIGURED:
             return False
         raise
     return True

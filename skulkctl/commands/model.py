@@ -253,22 +253,22 @@ def rm(
 
 
 def _find_card(call: Invocation, typed: str) -> str | None:
-    from skulkctl.views.models import custom_ids, find_model
+    from skulkctl.models.rows import find_model
 
-    return find_model(custom_ids(call.client.get("/models")), typed, call.talk.note)
+    custom = [model.id for model in call.daemon.models().data if model.is_custom]
+    return find_model(custom, typed, call.talk.note)
 
 
 def _find_in_store(call: Invocation, typed: str) -> str | None:
     from skulkctl.commands.store import not_usable
     from skulkctl.errors import CliError
-    from skulkctl.views.models import find_model
-    from skulkctl.views.read import sequence, text
+    from skulkctl.models.rows import find_model
 
     try:
-        entries = sequence(call.client.get("/store/registry"), "entries")
+        entries = call.daemon.store_registry().entries
     except CliError as error:
         raise not_usable(error) from error
-    return find_model([text(entry, "model_id") or "" for entry in entries], typed, call.talk.note)
+    return find_model([entry.model_id for entry in entries], typed, call.talk.note)
 
 
 def _no_card(call: Invocation, model: str, error: NotFound | None = None) -> NotFound:
@@ -305,12 +305,11 @@ def _remove_from_store(call: Invocation, model: str) -> int:
 
 
 def _uses(call: Invocation, model: str) -> tuple[str, ...]:
-    from skulkctl.fetch import fetch_state
-    from skulkctl.views.instances import instance_items, short_instance
+    from skulkctl.placement.instances import instance_items, short_instance
 
     return tuple(
         f"it is placed as {short_instance(item['id'])}, which goes on running"
-        for item in instance_items(fetch_state(call.client).state)
+        for item in instance_items(call.daemon.state())
         if item["modelId"] == model
     )
 

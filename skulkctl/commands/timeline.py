@@ -102,7 +102,7 @@ def _feed(call: Invocation, source: str | None) -> Feed:
     from skulkctl.tui.feed import LiveFeed, ReplayFeed
 
     if source is None:
-        return LiveFeed(call.target, call.timeout_s(15.0))
+        return LiveFeed(call.target, call.timeout_s(15.0), call.daemon)
     from skulkctl.recordings import read_frames
 
     return ReplayFeed(read_frames(Path(source)))

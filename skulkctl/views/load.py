@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from skulkctl.nodes.rows import NO_ANSWER
 from skulkctl.tables import EMPTY, Column, Resource
 from skulkctl.units import age_text
-from skulkctl.views.nodes import NO_ANSWER
 from skulkctl.views.read import Document, flag, integer, mapping, number, sequence, text
 
 TOTAL = "total"

@@ -159,7 +159,7 @@ def test_a_wrong_token_is_refused_with_a_hint_how_to_give_it(cli: Cli, stock: St
     result = cli("nodes")
     assert result.code == 4
     assert result.err.startswith(
-        f"error: {stock.url} wants a token\n  the secret is not the right one\nhint: "
+        f"error: {stock.url} requires authentication\n  the secret is not the right one\nhint: "
     )
     assert "--token-file FILE" in result.err
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from skulkctl.answers import Answer, Request
 from skulkctl.asking import chat_error
 from skulkctl.commands.chat import read_arguments
+from skulkctl.daemon.answers import Answer, Request
 from skulkctl.errors import ServerFailed
 from tests.cli.conftest import Cli
 from tests.cli.stock import HANG, Reply
@@ -239,7 +239,7 @@ def test_a_refusal_before_the_first_word(
 
 @pytest.mark.parametrize(
     ("headers", "hint"),
-    [({"retry-after": "1"}, "ask again in 1s"), ({}, "look into the daemon's log")],
+    [({"retry-after": "1"}, "ask again in 1s"), ({}, "read the daemon's log")],
 )
 def test_a_lost_runner_is_worth_asking_again_and_another_500_is_not(
     headers: dict[str, str], hint: str

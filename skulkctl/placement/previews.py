@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypedDict
 
 from skulkctl.layout import hanging, unique_prefixes
+from skulkctl.placement.plans import ARITHMETIC, PLAN, RankItem, planned, refusal_lines
 from skulkctl.tables import EMPTY, Column, Resource, plain, render
-from skulkctl.views.placement import ARITHMETIC, PLAN, planned_instance, refusal_lines
-from skulkctl.views.read import Document, sequence, tagged, text
+
+if TYPE_CHECKING:
+    from skulkctl.daemon.state import ClusterState
+    from skulkd.wire.placement import PlacementPreview, PlacementPreviewResponse
+
+
+class PreviewItem(TypedDict):
+    """One way to place a model as `skulkctl preview -o json` prints it."""
+
+    planId: str | None
+    modelId: str
+    sharding: str | None
+    contextTokenLimit: int | None
+    storageBytes: int | None
+    nodes: list[str]
+    ranks: list[RankItem]
+    link: str
+    fits: bool
+    reason: str | None
+    hints: list[str]
 
 
 def _node_count(value: object) -> str:
@@ -32,77 +52,77 @@ PREVIEWS = Resource(
 _NEEDS = (Column("plan", "planId", "Plan.", short=unique_prefixes(9)), *PLAN, *ARITHMETIC)
 
 
-def preview_items(state: object, answer: object) -> list[dict[str, object]]:
+def preview_items(state: ClusterState, answer: PlacementPreviewResponse) -> list[PreviewItem]:
     """One item for each way that differs from the others, those that work first."""
-    items: list[dict[str, object]] = []
+    items: list[PreviewItem] = []
     seen: set[object] = set()
-    for preview in sequence(answer, "previews"):
-        if not isinstance(preview, Mapping):
-            continue
+    for preview in answer.previews:
         item = _item(state, preview)
         # On one node all four combinations are the same thing.
         key = item["planId"] or (item["sharding"], item["link"])
         if key not in seen:
             seen.add(key)
             items.append(item)
-    return sorted(items, key=lambda item: item["fits"] is False)
+    return sorted(items, key=lambda item: not item["fits"])
 
 
-def _item(state: object, preview: Document) -> dict[str, object]:
-    if preview.get("instance"):
-        planned = planned_instance(state, preview)
-        kind = tagged(preview.get("instance"))[0].removesuffix("Instance")
-        return {
-            **{key: value for key, value in planned.items() if key != "kind"},
-            "link": kind,
-            "fits": True,
-            "reason": None,
-            "hints": [],
-        }
-    lines = (text(preview, "error") or "no reason given").splitlines()
-    why, hints = refusal_lines(lines, state)
+def _item(state: ClusterState, preview: PlacementPreview) -> PreviewItem:
+    if preview.instance is None:
+        return _refused(state, preview)
+    plan = planned(state, preview, preview.instance)
+    return {
+        "planId": plan["planId"],
+        "modelId": plan["modelId"],
+        "sharding": plan["sharding"],
+        "contextTokenLimit": plan["contextTokenLimit"],
+        "storageBytes": plan["storageBytes"],
+        "nodes": plan["nodes"],
+        "ranks": plan["ranks"],
+        "link": type(preview.instance).__name__.removesuffix("Instance"),
+        "fits": True,
+        "reason": None,
+        "hints": [],
+    }
+
+
+def _refused(state: ClusterState, preview: PlacementPreview) -> PreviewItem:
+    why, hints = refusal_lines((preview.error or "no reason given").splitlines(), state)
     return {
         "planId": None,
-        "modelId": text(preview, "model_id"),
-        "sharding": text(preview, "sharding"),
+        "modelId": preview.model_id,
+        "sharding": preview.sharding,
         "contextTokenLimit": None,
         "storageBytes": None,
         "nodes": [],
         "ranks": [],
-        "link": text(preview, "instance_meta"),
+        "link": preview.instance_meta,
         "fits": False,
         "reason": "; ".join(why),
         "hints": hints,
     }
 
 
-def preview_screen(items: Sequence[Document], table: str, room: int | None = None) -> str:
+def preview_screen(items: Sequence[PreviewItem], table: str, room: int | None = None) -> str:
     """The table, then the arithmetic of each plan, then the reasons."""
     parts = [table]
-    ranks = [
-        {**rank, "planId": item["planId"]}
-        for item in items
-        for rank in sequence(item, "ranks")
-        if isinstance(rank, Mapping)
-    ]
+    ranks = [{**rank, "planId": item["planId"]} for item in items for rank in item["ranks"]]
     if ranks:
         told = any("needBytes" in rank for rank in ranks)
         parts.append(render(_NEEDS if told else _NEEDS[: 1 + len(PLAN)], ranks, room=room))
-    return "\n".join(parts + [_reasons(item, room) for item in items if item["fits"] is False])
+    return "\n".join(parts + [_reasons(item, room) for item in items if not item["fits"]])
 
 
-def _reasons(item: Document, room: int | None) -> str:
+def _reasons(item: PreviewItem, room: int | None) -> str:
     head = f"{plain(item['sharding'])} over {plain(item['link'])} does not work:"
-    reasons = str(item["reason"]).split("; ")
+    reasons = (item["reason"] or "").split("; ")
     lines = [head, *(line for reason in reasons for line in hanging("  ", reason, room))]
     return "".join(f"{line}\n" for line in lines)
 
 
-def preview_hints(items: Sequence[Document]) -> list[str]:
+def preview_hints(items: Sequence[PreviewItem]) -> list[str]:
     """What to type next: the plan to carry out, or what would make one possible."""
-    fitting = [item for item in items if item["fits"] is True]
+    fitting = [item for item in items if item["fits"]]
     if fitting:
         first = fitting[0]
         return [f"skulkctl place {first['modelId']} --plan {first['planId']} --wait"]
-    found = [str(hint) for item in items for hint in sequence(item, "hints")]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(hint for item in items for hint in item["hints"]))

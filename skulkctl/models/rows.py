@@ -4,29 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from difflib import SequenceMatcher
+from typing import TYPE_CHECKING, TypedDict
 
+from skulkctl.daemon.state import known
 from skulkctl.layout import without_owner
 from skulkctl.names import Candidate, Note, find_one
+from skulkctl.placement.downloads import nodes_with
+from skulkctl.placement.instances import InstanceItem, instance_items
 from skulkctl.tables import EMPTY, Column, Resource, plain, size
-from skulkctl.views.instances import instance_items
-from skulkctl.views.nodes import node_ids, node_name
-from skulkctl.views.read import Document, either, flag, integer, sequence, text
-from skulkctl.views.staging import nodes_with
+
+if TYPE_CHECKING:
+    from skulkctl.daemon.state import ClusterState
+    from skulkd.wire.catalogue import ModelList, ModelListModel
 
 _MIB = 1024**2
 _NEAR = 3
 _LIKE = 0.7
 
 
-def _here(item: object) -> str:
-    nodes = sequence(item, "nodes")
-    return plain(nodes) if nodes else either(flag(item, "downloaded"), "yes", EMPTY) or EMPTY
+def _here(files: object) -> str:
+    if not isinstance(files, dict):
+        return EMPTY
+    return plain(files["nodes"]) if files["nodes"] else "yes" if files["downloaded"] else EMPTY
 
 
 MODELS = Resource(
     kind="ModelList",
     name_path="id",
-    empty_hint="no such model:  skulkctl models, or bring one:  skulkctl model import PATH",
+    empty_hint="no such model:  skulkctl models, or import one:  skulkctl model import PATH",
     columns=(
         Column("model", "id", "Id of the model, as place and chat take it.", short=without_owner),
         Column("size", "sizeBytes", "Size of its weights.", text=size, right=True),
@@ -44,68 +49,74 @@ MODELS = Resource(
 )
 
 
-def catalogue_ids(answer: object) -> list[str]:
-    """The ids in an answer of `GET /models`."""
-    found = (text(entry, "id") for entry in sequence(answer, "data"))
-    return [model_id for model_id in found if model_id]
+class FilesItem(TypedDict):
+    downloaded: bool
+    nodes: list[str]
 
 
-def model_items(catalogue: object, downloaded: object, state: object) -> list[dict[str, object]]:
+class ModelItem(TypedDict):
+    """One model as `skulkctl models -o json` prints it."""
+
+    id: str
+    sizeBytes: int | None
+    contextLength: int | None
+    quantization: str | None
+    tags: list[str]
+    files: FilesItem
+    placed: str | None
+    family: str | None
+    baseModel: str | None
+    tasks: list[str]
+    custom: bool
+    description: str | None
+
+
+def model_items(
+    catalogue: ModelList, downloaded: ModelList, state: ClusterState
+) -> list[ModelItem]:
     """One item per card, by id."""
-    present = set(catalogue_ids(downloaded))
+    present = {model.id for model in downloaded.data}
     instances = instance_items(state)
-    items = [
-        _item(entry, present, instances, state)
-        for entry in sequence(catalogue, "data")
-        if text(entry, "id")
-    ]
-    return sorted(items, key=lambda item: str(item["id"]).casefold())
+    items = [_item(model, present, instances, state) for model in catalogue.data]
+    return sorted(items, key=lambda item: item["id"].casefold())
 
 
 def _item(
-    entry: object, present: set[str], instances: Sequence[Document], state: object
-) -> dict[str, object]:
-    model_id = text(entry, "id") or ""
-    nodes = nodes_with(state, model_id)
-    downloaded = bool(nodes) or model_id in present
-    known = node_ids(state)
-    if downloaded and not nodes and len(known) == 1:
-        nodes = [node_name(state, known[0])]
-    megabytes = integer(entry, "storage_size_megabytes")
+    model: ModelListModel, present: set[str], instances: Sequence[InstanceItem], state: ClusterState
+) -> ModelItem:
+    nodes = nodes_with(state, model.id)
+    downloaded = bool(nodes) or model.id in present
+    if downloaded and not nodes and len(state.node_ids) == 1:
+        nodes = [state.node_name(state.node_ids[0])]
     return {
-        "id": model_id,
-        "sizeBytes": megabytes * _MIB if megabytes else None,
-        # The API says 0 for what it does not know.
-        "contextLength": integer(entry, "context_length") or None,
-        "quantization": text(entry, "quantization"),
-        "tags": list(sequence(entry, "tags")),
+        "id": model.id,
+        # The API says 0, or an empty text, for what it does not know.
+        "sizeBytes": model.storage_size_megabytes * _MIB or None,
+        "contextLength": model.context_length or None,
+        "quantization": known(model.quantization),
+        "tags": list(model.tags),
         "files": {"downloaded": downloaded, "nodes": nodes},
-        "placed": _placed(model_id, instances),
-        "family": text(entry, "family"),
-        "baseModel": text(entry, "base_model"),
-        "tasks": list(sequence(entry, "tasks")),
-        "custom": flag(entry, "is_custom"),
-        "description": text(entry, "description"),
+        "placed": _placed(model.id, instances),
+        "family": known(model.family),
+        "baseModel": known(model.base_model),
+        "tasks": list(model.tasks),
+        "custom": model.is_custom,
+        "description": known(model.description),
     }
 
 
-def _placed(model_id: str, instances: Sequence[Document]) -> str | None:
+def _placed(model_id: str, instances: Sequence[InstanceItem]) -> str | None:
     """The best status among its instances."""
     found = {item["status"] for item in instances if item["modelId"] == model_id}
     return next((word for word in ("ready", "starting", "failed") if word in found), None)
 
 
-def is_like(item: Document, wanted: str) -> bool:
+def is_like(item: ModelItem, wanted: str) -> bool:
     """Whether the words of a filter occur anywhere in what is known of the model."""
-    parts = ("id", "family", "baseModel", "quantization", "tags", "tasks", "description")
-    everything = " ".join(plain(item[part]) for part in parts).casefold()
+    parts = [item["id"], item["family"], item["baseModel"], item["quantization"]]
+    parts += [*item["tags"], *item["tasks"], item["description"]]
+    everything = " ".join(plain(part) for part in parts).casefold()
     return all(word in everything for word in wanted.casefold().split())
-
-
-def custom_ids(answer: object) -> list[str]:
-    """The ids of cards that were added, in an answer of `GET /models`."""
-    entries = sequence(answer, "data")
-    return catalogue_ids({"data": [entry for entry in entries if flag(entry, "is_custom")]})
 
 
 def find_model(ids: Iterable[str], typed: str, note: Note | None = None) -> str | None:

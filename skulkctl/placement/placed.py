@@ -6,13 +6,12 @@ from collections.abc import Sequence
 
 from skulkctl.errors import CliError, NotFound, UsageMistake
 from skulkctl.names import Candidate, find_one, model_aliases
-from skulkctl.views.instances import models_of, short_instance
-from skulkctl.views.read import Document, text
+from skulkctl.placement.instances import InstanceItem, models_of, short_instance
 
 _BEST_FIRST = ("ready", "starting", "failed")
 
 
-def choose_placed(items: Sequence[Document], typed: str | None) -> Document:
+def choose_placed(items: Sequence[InstanceItem], typed: str | None) -> InstanceItem:
     """The best instance of what was typed, or of the only model that is placed.
 
     Raises NotFound, UsageMistake when several models match, or CliError when it has failed.
@@ -23,7 +22,7 @@ def choose_placed(items: Sequence[Document], typed: str | None) -> Document:
         short = short_instance(best["id"])
         raise CliError(
             f"{model_id} ({short}) cannot answer",
-            text(best, "detail") or "its runner has failed",
+            best["detail"] or "its runner has failed",
             hints=[
                 "skulkctl diagnose",
                 f"start again:  skulkctl delete {short} && skulkctl place {model_id} --wait",
@@ -32,7 +31,7 @@ def choose_placed(items: Sequence[Document], typed: str | None) -> Document:
     return best
 
 
-def find_placed(items: Sequence[Document], typed: str | None) -> list[Document]:
+def find_placed(items: Sequence[InstanceItem], typed: str | None) -> list[InstanceItem]:
     """The instances of the model that was typed, or the one instance whose id was.
 
     Without `typed` those of the only model that is placed. Raises NotFound, UsageMistake.
@@ -45,8 +44,7 @@ def find_placed(items: Sequence[Document], typed: str | None) -> list[Document]:
         Candidate(mine, (), model_aliases(model), model) for model, mine in of_model.items()
     ]
     candidates += [
-        Candidate([item], (str(item["id"]),), (), f"{item['id']}  {item['modelId']}")
-        for item in items
+        Candidate([item], (item["id"],), (), f"{item['id']}  {item['modelId']}") for item in items
     ]
     found = find_one("placed model", candidates, typed)
     if found is None:
@@ -54,9 +52,9 @@ def find_placed(items: Sequence[Document], typed: str | None) -> list[Document]:
     return found
 
 
-def best_of(items: Sequence[Document]) -> Document:
+def best_of(items: Sequence[InstanceItem]) -> InstanceItem:
     """The one that serves, or will serve first."""
-    return min(items, key=lambda item: _BEST_FIRST.index(str(item["status"])))
+    return min(items, key=lambda item: _BEST_FIRST.index(item["status"]))
 
 
 def _only_one(models: Sequence[str]) -> str:

@@ -1,29 +1,22 @@
 """From an HTTP answer to its JSON or to the right error. Pure.
 
-Knows the four error bodies of the API, the bare ones, and what else may be on a port.
+Knows the four error bodies of the API, the bare ones, and what else may be on a port. Which
+exception a code of the daemon stands for is in `codes.py`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
-from skulkctl.errors import (
-    CliError,
-    NotFound,
-    Refused,
-    RouteMissing,
-    ServerFailed,
-    Unauthorised,
-    Unreachable,
-)
+from skulkctl.daemon.codes import UNKNOWN_ROUTE, exception_for
+from skulkctl.errors import CliError, NotFound, Refused, RouteMissing, Unauthorised, Unreachable
 from skulkctl.screen import printable
 from skulkctl.views.read import dig, mapping, sequence, text
 
 _PREVIEW = 200
-_UNKNOWN_URL = "unknown_url"
 
 
 @dataclass(frozen=True)
@@ -33,6 +26,7 @@ class Request:
     method: str
     path: str
     body: bytes | None = None
+    headers: tuple[tuple[str, str], ...] = ()
 
     @property
     def changes(self) -> bool:
@@ -51,6 +45,8 @@ class Answer:
     status: int
     body: bytes
     headers: Mapping[str, str] = field(default_factory=dict)
+    note: Callable[[str], None] = lambda text: None
+    """What to tell a person who asked for details."""
 
     @property
     def ok(self) -> bool:
@@ -69,19 +65,30 @@ class Answer:
         ]
 
 
-def read_json(answer: Answer) -> object:
-    """The JSON of a good answer; raises the error that a bad one stands for."""
+def raise_for_status(answer: Answer) -> None:
+    """Raises the error that an answer outside 2xx stands for."""
     if not answer.ok:
         raise error_of(answer)
+
+
+def read_json(answer: Answer) -> object:
+    """The JSON of a good answer; raises the error that a bad one stands for."""
+    raise_for_status(answer)
     try:
         return json.loads(answer.body)
     except ValueError:
-        raise Unreachable(
-            f"{answer.endpoint} is not a Skulk node",
-            f"its answer to {answer.request} is not JSON: {_preview(answer.body)}",
-            hints=["check host and port:  skulkctl context list"],
-            details=answer.details(),
-        ) from None
+        why = f"its answer to {answer.request} is not JSON: {_preview(answer.body)}"
+        raise not_a_node(answer, why) from None
+
+
+def not_a_node(answer: Answer, why: str) -> Unreachable:
+    """Something answers at the address, but not as a Skulk node does."""
+    return Unreachable(
+        f"{answer.endpoint} is not a Skulk node",
+        why,
+        hints=["check host and port:  skulkctl context list"],
+        details=answer.details(),
+    )
 
 
 def is_missing_route(answer: Answer) -> bool:
@@ -93,36 +100,45 @@ def is_missing_route(answer: Answer) -> bool:
     document = _parsed(answer.body)
     error = mapping(document, "error")
     if error:
-        return error.get("code") == _UNKNOWN_URL
+        return error.get("code") == UNKNOWN_ROUTE
     return text(document, "detail") in (None, "Not Found")
+
+
+def code_of(answer: Answer) -> str | None:
+    """The machine-readable code of a refusal; None where the server gives none."""
+    return text(_parsed(answer.body), "error", "refusal", "kind")
 
 
 def error_of(answer: Answer) -> CliError:
     """The error that an answer outside 2xx stands for."""
-    why = message_lines(answer)
-    what = f"{answer.endpoint} refused {answer.request}"
-    details = answer.details()
-    if is_missing_route(answer):
-        what = f"this server cannot do that: {answer.endpoint} has no {answer.request}"
-        return RouteMissing(what, *why, details=details)
-    if answer.status == HTTPStatus.NOT_FOUND:
-        return NotFound(f"not found: {answer.request}", *why, details=details)
-    if answer.status == HTTPStatus.UNAUTHORIZED:
-        hints = [
-            "give the cluster secret in a file:  skulkctl context add NAME "
-            f"{answer.endpoint} --token-file FILE",
+    code = UNKNOWN_ROUTE if is_missing_route(answer) else code_of(answer)
+    kind = exception_for(code, answer.status)
+    what, hints = _headline(kind, answer)
+    error = kind(what, *message_lines(answer), hints=hints, details=answer.details())
+    error.code, error.status = code, answer.status
+    return error
+
+
+def _headline(kind: type[CliError], answer: Answer) -> tuple[str, list[str]]:
+    """What happened, and what to do about it where that is the same for every command."""
+    endpoint, request = answer.endpoint, answer.request
+    if kind is RouteMissing:
+        return f"this server cannot do that: {endpoint} has no {request}", []
+    if kind is NotFound:
+        return f"not found: {request}", []
+    if kind is Unauthorised:
+        return f"{endpoint} requires authentication", [
+            f"pass the cluster secret in a file:  skulkctl context add NAME {endpoint} "
+            "--token-file FILE",
             'or for one command:  SKULK_TOKEN="$(cat FILE)" skulkctl ...',
         ]
-        return Unauthorised(f"{answer.endpoint} wants a token", *why, hints=hints, details=details)
-    # A disk that is full, or no master yet: a refusal with its code, whatever the status.
-    if 400 <= answer.status < 500 or text(_parsed(answer.body), "error", "refusal", "kind"):
-        return Refused(what, *why, details=details)
-    if answer.status >= 500:
-        what = f"{answer.endpoint} failed at {answer.request}"
-        hints = ["look into the daemon's log, or say more:  skulkctl ... -v"]
-        return ServerFailed(what, *why, hints=hints, details=details)
-    what = f"{answer.endpoint} answered {answer.request} with {answer.status}"
-    return ServerFailed(what, *why, details=details)
+    if kind is Refused:
+        return f"{endpoint} refused {request}", []
+    if answer.status < 500:
+        return f"{endpoint} answered {request} with {answer.status}", []
+    return f"{endpoint} failed at {request}", [
+        "read the daemon's log, or show more here:  skulkctl ... -v"
+    ]
 
 
 def message_lines(answer: Answer) -> list[str]:

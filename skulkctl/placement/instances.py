@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 from skulkctl.errors import NotFound
 from skulkctl.layout import unique_prefixes, without_owner
 from skulkctl.names import Candidate, Note, find_one, model_aliases
+from skulkctl.placement.downloads import COMPLETED, FAILED, DownloadItem, download_of, download_text
 from skulkctl.tables import EMPTY, Column, Resource, plain
-from skulkctl.views.moves import move_text
-from skulkctl.views.nodes import node_name
-from skulkctl.views.read import Document, dig, integer, mapping, sequence, size_bytes, tagged, text
-from skulkctl.views.staging import staging_of, staging_text
+
+if TYPE_CHECKING:
+    from skulkctl.daemon.state import ClusterState
+    from skulkd.wire.ids import NodeId, RunnerId
+    from skulkd.wire.instances import Instance
+    from skulkd.wire.placement_record import PlacementsAnswer
+    from skulkd.wire.runners import RunnerStatus
+    from skulkd.wire.shards import ShardAssignments
+    from skulkd.wire.tasks import Task
 
 READY = ("RunnerReady", "RunnerRunning")
 OPEN = ("Pending", "Running")
@@ -28,6 +35,7 @@ _ORDER = (
     "RunnerWarmingUp",
     *READY,
 )
+_BEFORE_LOADING = ("RunnerIdle", "RunnerConnecting", "RunnerConnected")
 _WORDS = {
     "RunnerIdle": "started",
     "RunnerConnecting": "connecting",
@@ -42,34 +50,71 @@ _WORDS = {
 }
 
 
+class RunnerItem(TypedDict):
+    """One rank of a placed model."""
+
+    id: str
+    nodeId: str
+    node: str
+    rank: int
+    status: str | None
+    error: str | None
+    layersLoaded: int | None
+    layersToLoad: int | None
+    startLayer: int
+    endLayer: int
+    modelLayers: int
+    backend: str | None
+    staging: DownloadItem | None
+
+
+class InstanceItem(TypedDict):
+    """One placed model as `skulkctl instances -o json` prints it."""
+
+    id: str
+    kind: str | None
+    modelId: str
+    status: str
+    ready: str
+    readyRunners: int
+    totalRunners: int
+    detail: str | None
+    nodes: list[str]
+    sharding: str | None
+    contextTokenLimit: int | None
+    storageBytes: int | None
+    tasks: int
+    runners: list[RunnerItem]
+    moves: list[dict[str, Any]]
+    notMoved: NotRequired[str | None]
+    excluded: NotRequired[list[str]]
+    only: NotRequired[list[str]]
+
+
 def short_instance(value: object) -> str:
     return plain(value)[:SHORT_ID]
 
 
-def layers_text(runner: Document) -> str:
+def layers_text(runner: RunnerItem) -> str:
     """`0-8/16`: the half-open range that a rank holds, of all."""
-    if runner["startLayer"] is None:
-        return EMPTY
-    return f"{runner['startLayer']}-{plain(runner['endLayer'])}/{plain(runner['modelLayers'])}"
+    return f"{runner['startLayer']}-{runner['endLayer']}/{runner['modelLayers']}"
 
 
-def runner_text(runner: Document) -> str:
+def runner_text(runner: RunnerItem) -> str:
     """What one rank does: `loading 12/30`, `staging 1.2GiB/3.0GiB`, `warming up`."""
-    status = text(runner, "status")
+    status = runner["status"]
     if status == "RunnerFailed":
-        reason = (text(runner, "error") or "no reason given").splitlines()[0]
-        return f"failed: {reason}"
-    staging = mapping(runner, "staging")
-    if staging and status in (None, "RunnerIdle", "RunnerConnecting", "RunnerConnected"):
-        told = staging_text(staging)
+        return f"failed: {(runner['error'] or 'no reason given').splitlines()[0]}"
+    if runner["staging"] and status in (None, *_BEFORE_LOADING):
+        told = download_text(runner["staging"])
         if told:
             return told
     if status == "RunnerLoading" and runner["layersToLoad"]:
-        return f"loading {plain(runner['layersLoaded'])}/{plain(runner['layersToLoad'])}"
+        return f"loading {plain(runner['layersLoaded'])}/{runner['layersToLoad']}"
     return "waiting for a runner" if status is None else _WORDS.get(status, status)
 
 
-def _by_rank(cell: Callable[[Document], object]) -> Callable[[object], str]:
+def _by_rank(cell: Callable[[RunnerItem], object]) -> Callable[[object], str]:
     """A cell with one entry for each rank."""
 
     def text_of(runners: object) -> str:
@@ -80,7 +125,12 @@ def _by_rank(cell: Callable[[Document], object]) -> Callable[[object], str]:
 
 
 def _moves_text(moves: object) -> str:
-    return plain([move_text(move) for move in moves]) if isinstance(moves, list) else EMPTY
+    from skulkctl.placement.moves import move_text
+    from skulkd.wire.placement_record import Move
+
+    if not isinstance(moves, list) or not moves:
+        return EMPTY
+    return plain([move_text(Move.model_validate(move)) for move in moves])
 
 
 INSTANCES = Resource(
@@ -115,125 +165,124 @@ INSTANCES = Resource(
 )
 
 
-def instance_items(state: object) -> list[dict[str, object]]:
+def instance_items(state: ClusterState) -> list[InstanceItem]:
     """One item per instance, by model and id."""
     items = [
         instance_item(state, instance_id, instance)
-        for instance_id, instance in mapping(state, "instances").items()
+        for instance_id, instance in state.instances.items()
     ]
-    return sorted(items, key=lambda item: (str(item["modelId"]), str(item["id"])))
+    return sorted(items, key=lambda item: (item["modelId"], item["id"]))
 
 
-def instance_item(state: object, instance_id: str, instance: object) -> dict[str, object]:
-    """One tagged instance with what the state knows of its runners."""
-    kind, body = tagged(instance)
-    by_node = mapping(body, "shardAssignments", "nodeToRunner")
-    runners = [_runner(state, body, node_id, str(runner)) for node_id, runner in by_node.items()]
+def instance_item(state: ClusterState, instance_id: str, instance: Instance) -> InstanceItem:
+    """One instance with what the state knows of its runners."""
+    shards = instance.shard_assignments
+    runners = [_runner(state, shards, *pair) for pair in shards.node_to_runner.items()]
     ready = sum(runner["status"] in READY for runner in runners)
     failed = any(runner["status"] == "RunnerFailed" for runner in runners)
     status = "failed" if failed else "ready" if runners and ready == len(runners) else "starting"
+    first = next(iter(shards.runner_to_shard.values()), None)
     return {
         "id": instance_id,
-        "kind": kind or None,
-        "modelId": text(body, "shardAssignments", "modelId"),
+        "kind": type(instance).__name__,
+        "modelId": shards.model_id,
         "status": status,
         "ready": f"{ready}/{len(runners)}",
         "readyRunners": ready,
         "totalRunners": len(runners),
         "detail": None if status == "ready" else _detail(runners),
         "nodes": [runner["node"] for runner in runners],
-        "sharding": _sharding(body),
-        "contextTokenLimit": integer(body, "contextTokenLimit"),
-        "storageBytes": _storage_bytes(body),
-        "tasks": sum(_is_open(task, instance_id) for task in mapping(state, "tasks").values()),
+        "sharding": type(first).__name__.removesuffix("ShardMetadata") if first else None,
+        "contextTokenLimit": instance.context_token_limit,
+        "storageBytes": first.model_card.storage_size.in_bytes if first else None,
+        "tasks": sum(_is_open(task, instance_id) for task in state.tasks.values()),
         "runners": runners,
         "moves": [],
     }
 
 
-def waiting_items(placements: object) -> list[dict[str, object]]:
-    """Models that lost their place and wait for another, from `/v1/placements`."""
+def waiting_items(placements: PlacementsAnswer) -> list[InstanceItem]:
+    """Models that lost their place and wait for another."""
     return [
         {
-            "id": text(row, "instanceId") or "",
+            "id": row.instance_id,
             "kind": None,
-            "modelId": text(row, "modelId"),
+            "modelId": row.model_id,
             "status": "waiting",
-            "ready": f"0/{integer(row, 'ranks') or 0}",
+            "ready": f"0/{row.ranks}",
             "readyRunners": 0,
-            "totalRunners": integer(row, "ranks") or 0,
+            "totalRunners": row.ranks,
             "detail": "its node is gone and it fits nowhere else yet",
             "nodes": [],
-            "sharding": text(row, "sharding"),
+            "sharding": row.sharding,
             "contextTokenLimit": None,
             "storageBytes": None,
             "tasks": 0,
             "runners": [],
             "moves": [],
         }
-        for row in sequence(placements, "waiting")
+        for row in placements.waiting
     ]
 
 
-def _runner(state: object, body: Document, node_id: str, runner_id: str) -> Document:
+def _runner(
+    state: ClusterState, shards: ShardAssignments, node_id: NodeId, runner_id: RunnerId
+) -> RunnerItem:
     # The runner map may lag behind the instance map; then the status is not known yet.
-    status, fields = tagged(mapping(state, "runners").get(runner_id))
-    _, shard = tagged(dig(body, "shardAssignments", "runnerToShard", runner_id))
-    model_id = text(body, "shardAssignments", "modelId")
+    status = state.runners.get(runner_id)
+    loaded, to_load, error = _facts(status)
+    shard = shards.runner_to_shard[runner_id]
     return {
         "id": runner_id,
         "nodeId": node_id,
-        "node": node_name(state, node_id),
-        "rank": integer(shard, "deviceRank"),
-        "status": status or None,
-        "error": text(fields, "errorMessage"),
-        "layersLoaded": integer(fields, "layersLoaded"),
-        "layersToLoad": integer(fields, "totalLayers"),
-        "startLayer": integer(shard, "startLayer"),
-        "endLayer": integer(shard, "endLayer"),
-        "modelLayers": integer(shard, "nLayers"),
-        "backend": text(shard, "resolvedBackend"),
-        "staging": staging_of(state, node_id, model_id),
+        "node": state.node_name(node_id),
+        "rank": shard.device_rank,
+        "status": None if status is None else type(status).__name__,
+        "error": error,
+        "layersLoaded": loaded,
+        "layersToLoad": to_load,
+        "startLayer": shard.start_layer,
+        "endLayer": shard.end_layer,
+        "modelLayers": shard.n_layers,
+        "backend": shard.resolved_backend,
+        "staging": download_of(state, node_id, shards.model_id),
     }
 
 
-def _detail(runners: Sequence[Document]) -> str | None:
+def _facts(status: RunnerStatus | None) -> tuple[int | None, int | None, str | None]:
+    """Layers loaded, of how many, and why it failed; as far as its status has them."""
+    from skulkd.wire.runners import RunnerFailed, RunnerLoading
+
+    if isinstance(status, RunnerLoading):
+        return status.layers_loaded, status.total_layers, None
+    return None, None, status.error_message if isinstance(status, RunnerFailed) else None
+
+
+def _detail(runners: Sequence[RunnerItem]) -> str | None:
     """What the rank does that all the others wait for; a failure goes first."""
     failed = [runner for runner in runners if runner["status"] == "RunnerFailed"]
     behind = min(failed or runners, key=_progress, default=None)
     return None if behind is None else runner_text(behind)
 
 
-def _progress(runner: Document) -> tuple[int, bool]:
+def _progress(runner: RunnerItem) -> tuple[int, bool]:
     """Of ranks that are equally far, one whose files are on their way comes first."""
-    status = text(runner, "status")
-    here = text(runner, "staging", "status") in (None, "completed")
+    status, staging = runner["status"], runner["staging"]
+    here = staging is None or staging["status"] == COMPLETED
     return _ORDER.index(status) if status in _ORDER else -1, here
 
 
-def _sharding(body: Document) -> str | None:
-    shards = mapping(body, "shardAssignments", "runnerToShard").values()
-    tags = [tag.removesuffix("ShardMetadata") for tag, _ in map(tagged, shards)]
-    return tags[0] if tags and tags[0] else None
-
-
-def _storage_bytes(body: Document) -> int | None:
-    for shard in mapping(body, "shardAssignments", "runnerToShard").values():
-        return size_bytes(tagged(shard)[1], "modelCard", "storageSize")
-    return None
-
-
-def _is_open(task: object, instance_id: str) -> bool:
+def _is_open(task: Task, instance_id: str) -> bool:
     """A request of a client; loading and warming up are not counted."""
-    _, fields = tagged(task)
-    return (
-        "commandId" in fields
-        and text(fields, "instanceId") == instance_id
-        and text(fields, "taskStatus") in OPEN
-    )
+    from skulkd.wire.tasks import BaseRequestTask
+
+    is_request = isinstance(task, BaseRequestTask) and task.task_status in OPEN
+    return is_request and task.instance_id == instance_id
 
 
-def find_instance(items: Sequence[Document], typed: str, note: Note | None = None) -> Document:
+def find_instance(
+    items: Sequence[InstanceItem], typed: str, note: Note | None = None
+) -> InstanceItem:
     """The instance with that id, or the only one of that model; `note`: see `names.find_one`.
 
     Raises NotFound, or UsageMistake with the candidates when several match.
@@ -247,33 +296,31 @@ def find_instance(items: Sequence[Document], typed: str, note: Note | None = Non
     return found
 
 
-def instance_candidates(items: Iterable[Document]) -> list[Candidate[Document]]:
+def instance_candidates(items: Iterable[InstanceItem]) -> list[Candidate[InstanceItem]]:
     """Instances go by their ids, and by the names of their models."""
     return [
         Candidate(
             item,
-            (str(item["id"]),),
-            model_aliases(str(item["modelId"])),
+            (item["id"],),
+            model_aliases(item["modelId"]),
             f"{item['id']}  {item['modelId']}",
         )
         for item in items
     ]
 
 
-def models_of(items: Iterable[Document]) -> list[str]:
+def models_of(items: Iterable[InstanceItem]) -> list[str]:
     """The models that are placed, each once."""
-    return list(dict.fromkeys(str(item["modelId"]) for item in items if item["modelId"]))
+    return list(dict.fromkeys(item["modelId"] for item in items))
 
 
-def failures(item: Document) -> list[Document]:
+def failures(item: InstanceItem) -> list[RunnerItem]:
     """The ranks that will not become ready by themselves, with the reason under `error`."""
-    found: list[Document] = []
-    for runner in sequence(item, "runners"):
-        if not isinstance(runner, Mapping):
-            continue
-        staging = mapping(runner, "staging")
+    found: list[RunnerItem] = []
+    for runner in item["runners"]:
+        staging = runner["staging"]
         if runner["status"] == "RunnerFailed":
             found.append({**runner, "error": runner["error"] or "no reason given"})
-        elif text(staging, "status") == "failed" and runner["status"] is None:
+        elif runner["status"] is None and staging and staging["status"] == FAILED:
             found.append({**runner, "error": f"staging failed: {plain(staging['error'])}"})
     return found
