@@ -259,13 +259,13 @@ class OpenAnswer:
             yield
         except TimeoutError:
             why = f"{self._endpoint}: nothing for {age_text(self._socket.gettimeout() or 0)}"
-            raise DeadlinePassed("the answer does not come", why, details=details) from None
+            raise DeadlinePassed("timed out waiting for a response", why, details=details) from None
         except http.client.HTTPException as error:
             why = f"{self._endpoint}: {_http_trouble(error)}"
-            raise ServerFailed("the answer broke off", why, details=details) from error
+            raise ServerFailed("connection closed mid-response", why, details=details) from error
         except OSError as error:
             why = f"{self._endpoint}: {_os_trouble(error)}"
-            raise ServerFailed("the answer broke off", why, details=details) from error
+            raise ServerFailed("connection closed mid-response", why, details=details) from error
 
 
 def path_segment(value: str) -> str:

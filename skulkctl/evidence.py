@@ -21,7 +21,7 @@ CaptureOption = Annotated[
     bool | None,
     typer.Option(
         "--capture/--no-capture",
-        help="Write a bundle first; unless said, only when the placement hangs.",
+        help="Write a capture bundle first (default: only when the instance hangs).",
         show_default=False,
     ),
 ]

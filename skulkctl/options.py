@@ -96,10 +96,10 @@ def TABLE(
 
 @options
 def CONFIRM(
-    yes: Annotated[bool, _option("-y", "--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, _option("-y", "--yes", help="Do not ask for confirmation.")] = False,
     confirm: Annotated[
         str | None,
-        _option("--confirm", metavar="NAME", help="The name you would have to type."),
+        _option("--confirm", metavar="NAME", help="Confirm by name without a prompt."),
     ] = None,
     dry_run: Annotated[
         bool, _option("--dry-run", help="Show what would happen and change nothing.")
@@ -126,7 +126,7 @@ def SAMPLING(
     ] = None,
     stop: Annotated[
         list[str] | None,
-        _option("--stop", metavar="TEXT", help="End the answer here; may be repeated."),
+        _option("--stop", metavar="TEXT", help="End the answer here (repeatable)."),
     ] = None,
 ) -> None:
     """How a model chooses its words."""

@@ -56,7 +56,7 @@ def chat(
     Without PROMPT it is a conversation on a terminal, and elsewhere the prompt is read from
     stdin. A single argument with a blank in it is the PROMPT. Ctrl-C cancels the answer in the
     cluster. With -v the speed, and what the model thinks, go to stderr. --timeout limits the
-    whole answer. Exit 3: not placed; 1: the answer broke off, and whether to ask again.
+    whole answer. Exit 3: not placed; 1: the answer is incomplete, and whether to ask again.
     """
     from skulkctl.conversation import Conversation
 

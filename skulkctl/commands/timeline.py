@@ -41,7 +41,9 @@ def PATIENCE(
     hang_after: Annotated[
         str | None,
         typer.Option(
-            "--hang-after", metavar="TIME", help="Standing still so long is a hang (30s)."
+            "--hang-after",
+            metavar="TIME",
+            help="Report a hang after this long without progress (default: 30s).",
         ),
     ] = None,
     span: Annotated[

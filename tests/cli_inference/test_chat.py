@@ -160,8 +160,8 @@ def test_without_a_stream_the_answer_comes_at_once(cli: Cli, node: ModelNode) ->
     ("answer", "said"),
     [
         (error_body("runner died", 500), "  runner died\nhint: asking again may help\n"),
-        (a_whole_answer("Hel", None), "  the stream ended without an end"),
-        (Reply(200, "", text=True), "  the stream ended without an end"),
+        (a_whole_answer("Hel", None), "  stream closed before it was complete"),
+        (Reply(200, "", text=True), "  stream closed before it was complete"),
     ],
 )
 def test_a_failure_in_a_good_answer_is_exit_1(
@@ -197,7 +197,7 @@ def test_a_stream_that_just_ends_is_exit_1(cli: Cli, node: ModelNode, broken: bo
     node.chat = lambda seen: Frames([*HEAD, chunk("Hel")], broken)
     result = cli("chat", MODEL, "Hi")
     assert (result.code, result.out) == (1, "Hel\n")
-    what = "the answer broke off" if broken else f"{MODEL} did not finish its answer"
+    what = "connection closed mid-response" if broken else f"{MODEL} did not finish its answer"
     assert result.err.startswith(f"error: {what}\n")
 
 
