@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from skulkctl.daemon import load as work
 from skulkctl.daemon import models as catalogue
 from skulkctl.daemon import nodes, placement, requests
 from skulkctl.daemon import storage as files
@@ -61,6 +62,9 @@ class Endpoints:
     node_diagnostics = Endpoint(nodes.node_diagnostics)
     restart_node = Endpoint(nodes.restart_node)
     forget = Endpoint(nodes.forget)
+
+    load = Endpoint(work.load)
+    drain = Endpoint(work.drain)
 
     models = Endpoint(catalogue.models)
 

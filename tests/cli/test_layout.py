@@ -23,6 +23,7 @@ from skulkctl.layout import (
     wrap,
 )
 from skulkctl.models.rows import MODELS
+from skulkctl.nodes.load import LOAD
 from skulkctl.nodes.rows import NODES
 from skulkctl.nodes.status_page import PROBLEMS, status_screen
 from skulkctl.output import Style
@@ -37,7 +38,6 @@ from skulkctl.storage.store import STORE
 from skulkctl.tables import Column, Resource, render
 from skulkctl.views.config import SETTINGS
 from skulkctl.views.diagnostics import diagnostics_screen
-from skulkctl.views.load import LOAD
 from skulkctl.views.swarm import swarm_screen
 from skulkctl.views.traces import STATS, TRACES
 from tests.cli.stock import recorded
