@@ -56,7 +56,7 @@ def preview(
 
 def _has_files(call: Invocation, model_id: str) -> bool:
     """Whether a node has them, or a store that would get them."""
-    from skulkctl.pulling import has_store
+    from skulkctl.storage.pulling import has_store
 
     present = [model.id for model in call.daemon.models(downloaded=True).data]
     return model_id in present or has_store(call)

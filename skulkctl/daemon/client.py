@@ -67,6 +67,8 @@ class Endpoints:
     drain = Endpoint(work.drain)
 
     models = Endpoint(catalogue.models)
+    add_card = Endpoint(catalogue.add_card)
+    remove_card = Endpoint(catalogue.remove_card)
 
     previews = Endpoint(placement.previews)
     explain = Endpoint(placement.explain)
@@ -86,6 +88,9 @@ class Endpoints:
     store_health = Endpoint(files.store_health)
     store_registry = Endpoint(files.store_registry)
     store_downloads = Endpoint(files.store_downloads)
+    pull = Endpoint(files.pull)
+    pull_status = Endpoint(files.pull_status)
+    delete_stored = Endpoint(files.delete_stored)
 
 
 class Daemon(Endpoints):

@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from skulkctl.daemon import stock
-from skulkctl.daemon.calls import Call, Steps, ask, call, is_stock
+from skulkctl.daemon.calls import Call, Steps, ask, call, is_stock, segment
 
 if TYPE_CHECKING:
     from skulkd.wire.storage import (
         ClusterStorage,
         PurgeRequest,
         PurgeResult,
+        StoreDeleteAnswer,
+        StoreDownloadAnswer,
         StoreDownloads,
         StoreHealth,
         StoreRegistry,
@@ -61,3 +63,25 @@ def store_downloads() -> Call[StoreDownloads]:
     from skulkd.wire.storage import StoreDownloads
 
     return call("GET", "/store/downloads", StoreDownloads)
+
+
+def pull(model_id: str) -> Call[StoreDownloadAnswer]:
+    """Have the store download a model."""
+    from skulkd.wire.storage import StoreDownloadAnswer
+
+    return call("POST", f"/store/models/{segment(model_id)}/download", StoreDownloadAnswer)
+
+
+def pull_status(model_id: str) -> Call[StoreDownloadAnswer]:
+    """How far the store is with a model."""
+    from skulkd.wire.storage import StoreDownloadAnswer
+
+    return call("GET", f"/store/models/{segment(model_id)}/download/status", StoreDownloadAnswer)
+
+
+def delete_stored(model_id: str) -> Steps[StoreDeleteAnswer]:
+    """Delete the files of a model from the store."""
+    from skulkd.wire.storage import StoreDeleteAnswer
+
+    deleted = call("DELETE", f"/store/models/{segment(model_id)}", StoreDeleteAnswer)
+    return (yield from stock.store_with_codes(deleted))

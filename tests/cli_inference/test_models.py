@@ -92,7 +92,7 @@ def test_removing_a_card_asks_and_keeps_the_files(
 ) -> None:
     files = home / "models" / "skulk--tiny-llama"
     files.mkdir(parents=True)
-    node.on("DELETE", f"/models/custom/{TINY}", {"message": "Model card deleted"})
+    node.on("DELETE", f"/models/custom/{TINY}", {"message": "Model card deleted", "model_id": TINY})
     assert process("model", "rm", TINY).code == 9
     assert cli("model", "rm", TINY, "--yes") == (
         0,

@@ -1,21 +1,18 @@
-"""Having the store fetch a model, and watching it until it is there."""
+"""Having the store download a model, and waiting until it is there."""
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
-
-import typer
 
 from skulkctl.daemon.codes import STORE_NOT_CONFIGURED
 from skulkctl.errors import CliError, DeadlinePassed, Unreachable
-from skulkctl.exits import ExitCode
+from skulkctl.polling import poll_until
 from skulkctl.progress import ProgressLine
 from skulkctl.units import age_text
-from skulkctl.views.read import number, text
 
 if TYPE_CHECKING:
     from skulkctl.invocation import Invocation
+    from skulkd.wire.storage import StoreDownloadAnswer
 
 WAIT_S = 3600.0
 POLL_S = 0.5
@@ -23,30 +20,27 @@ POLL_S = 0.5
 
 def pull_into_store(call: Invocation, model: str) -> None:
     """Return when the model is in the store. Raises CliError when it cannot come."""
-    from skulkctl.client import path_segment
-
-    path = f"/store/models/{path_segment(model)}/download"
     limit_s = call.timeout_s(WAIT_S)
-    answer = call.client.change("POST", path)
-    end = time.monotonic() + limit_s
+    answers = [call.daemon.pull(model)]
+    call.if_interrupted = f"the store goes on downloading {model}"
     with ProgressLine(call.quiet) as line:
-        try:
-            while (status := text(answer, "status")) in ("pending", "downloading"):
-                part = number(answer, "progress") or 0.0
-                error = text(answer, "error")
-                line.show("fetch", error or f"the store fetches {model}: {part:.0%}", part)
-                if time.monotonic() > end:
-                    raise _too_late(model, limit_s)
-                time.sleep(POLL_S)
-                answer = call.client.get(f"{path}/status")
-        except KeyboardInterrupt:
-            line.clear()
-            call.talk.warning(f"interrupted; the store goes on fetching {model}")
-            raise typer.Exit(ExitCode.INTERRUPTED) from None
-    if status != "complete":
+
+        def look(_left_s: float) -> StoreDownloadAnswer | None:
+            answer = answers.pop() if answers else call.daemon.pull_status(model)
+            if answer.status not in ("pending", "downloading"):
+                return answer
+            part = answer.progress or 0.0
+            told = answer.error or f"the store downloads {model}: {part:.0%}"
+            line.show("fetch", told, part)
+            return None
+
+        found = poll_until(look, limit_s, every_s=POLL_S)
+    if found is None:
+        raise _too_late(model, limit_s)
+    if found.status != "complete":
         raise CliError(
             f"cannot pull {model} into the store",
-            text(answer, "error") or f"its status is {status}",
+            found.error or f"its status is {found.status}",
             hints=[f"try again, it resumes:  skulkctl model pull {model}"],
         )
 
