@@ -8,38 +8,39 @@ from typing import TypeVar
 
 from skulkctl.errors import CliError
 
+S = TypeVar("S")
 T = TypeVar("T")
-Look = Callable[[float], T | None]
-"""What was waited for, or None. It is given the seconds that are left."""
 
 EVERY_S = 0.25
 LOOK_S = 5.0
-"""How long one look may take: another endpoint of the context may answer meanwhile."""
+"""How long one request may take: another endpoint of the context may answer meanwhile."""
 
 
 def poll_until(
-    look: Look[T],
+    fetch: Callable[[float], S],
+    find: Callable[[S], T | None],
     limit_s: float,
     *,
     every_s: float = EVERY_S,
     patience_s: float = 0.0,
     on_error: Callable[[CliError], None] = lambda error: None,
 ) -> T | None:
-    """What `look` finds first; None when the time is up.
+    """What `find` sees first in what `fetch` brings; None when the time is up.
 
-    It looks at least once. A CliError ends the wait when looks have failed for `patience_s`.
+    It fetches at least once, and is given the seconds that are left. A CliError of `fetch` ends
+    the wait when it has failed for `patience_s`, one of `find` at once.
     """
     answered_at = time.monotonic()
     end = answered_at + limit_s
     while True:
-        left_s = end - time.monotonic()
         try:
-            found = look(max(left_s, 0.001))
+            fetched = fetch(max(end - time.monotonic(), 0.001))
         except CliError as error:
             if time.monotonic() - answered_at >= patience_s:
                 raise
             on_error(error)
         else:
+            found = find(fetched)
             if found is not None:
                 return found
             answered_at = time.monotonic()

@@ -25,6 +25,7 @@ from skulkctl.stdout import write
 
 if TYPE_CHECKING:
     from skulkctl.daemon.client import Daemon
+    from skulkctl.daemon.state import ClusterState
     from skulkctl.placement.instances import InstanceItem
 
 app = new_app()
@@ -168,9 +169,8 @@ def _wait_for_new_id(call: Invocation, plan: Plan) -> str:
     from skulkctl.polling import LOOK_S, poll_until
     from skulkctl.units import age_text
 
-    def look(left_s: float) -> str | None:
-        nodes = node_items(call.daemon.within(min(LOOK_S, left_s)).state())
-        back = (node["id"] for node in nodes if node["name"] == plan.name)
+    def find(state: ClusterState) -> str | None:
+        back = (node["id"] for node in node_items(state) if node["name"] == plan.name)
         return next((node_id for node_id in back if node_id not in plan.known_ids), None)
 
     limit_s = call.timeout_s(WAIT_S)
@@ -178,7 +178,8 @@ def _wait_for_new_id(call: Invocation, plan: Plan) -> str:
     call.if_interrupted = f"{plan.name} goes on restarting"
     # No answer is normal while it restarts.
     found = poll_until(
-        look,
+        lambda left_s: call.daemon.within(min(LOOK_S, left_s)).state(),
+        find,
         limit_s,
         every_s=POLL_S,
         patience_s=math.inf,

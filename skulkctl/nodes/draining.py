@@ -76,13 +76,13 @@ def wait_empty(call: Invocation, nodes: Sequence[NodeItem], limit_s: float) -> N
     call.if_interrupted = f"{names} goes on draining"
     with ProgressLine(call.quiet) as line:
 
-        def look(left_s: float) -> bool | None:
-            left[:] = _look(call, ids, left_s)
+        def is_empty(found: list[str]) -> bool | None:
+            left[:] = found
             if left:
                 line.show(str(len(left)), f"{names}: waits for {in_short(left)}")
             return None if left else True
 
-        found = poll_until(look, limit_s)
+        found = poll_until(lambda left_s: _left(call, ids, left_s), is_empty, limit_s)
     if found is None:
         raise DeadlinePassed(
             f"{names} is not empty after {age_text(limit_s)}",
@@ -94,7 +94,7 @@ def wait_empty(call: Invocation, nodes: Sequence[NodeItem], limit_s: float) -> N
         )
 
 
-def _look(call: Invocation, ids: frozenset[str], left_s: float) -> list[str]:
+def _left(call: Invocation, ids: frozenset[str], left_s: float) -> list[str]:
     try:
         return left_over(call.daemon.within(max(left_s, 1.0)).load(), ids)
     except Unreachable:

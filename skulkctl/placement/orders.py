@@ -220,10 +220,11 @@ def _wait_until_seen(call: Invocation, order: Order) -> str | None:
     from skulkctl.placement.plans import new_instance_id
     from skulkctl.polling import poll_until
 
-    def find(_left_s: float) -> str | None:
-        return new_instance_id(order.state.instances, call.daemon.state(), order.model_id)
-
-    return poll_until(find, APPEAR_S)
+    return poll_until(
+        lambda _left_s: call.daemon.state(),
+        lambda state: new_instance_id(order.state.instances, state, order.model_id),
+        APPEAR_S,
+    )
 
 
 def look_up(call: Invocation, instance_id: str, order: Order) -> InstanceItem | PlacedItem:

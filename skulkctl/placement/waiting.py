@@ -35,6 +35,7 @@ from skulkd.wire.runners import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from skulkctl.daemon.state import ClusterState
     from skulkctl.invocation import Invocation
 
 GOALS = ("ready", "deleted")
@@ -89,7 +90,7 @@ def wait_for(call: Invocation, goal: Goal, patience_s: float = PATIENCE_S) -> In
     with ProgressLine(call.quiet) as line:
         watch = _Watch(call, goal, line)
         found = poll_until(
-            watch.look, limit_s, patience_s=patience_s, on_error=watch.show_no_answer
+            watch.fetch, watch.look, limit_s, patience_s=patience_s, on_error=watch.show_no_answer
         )
     call.if_interrupted = None
     if found is None:
@@ -106,9 +107,11 @@ class _Watch:
         self._grace = _Grace()
         self.item: InstanceItem | None = None
 
-    def look(self, left_s: float) -> bool | None:
+    def fetch(self, left_s: float) -> ClusterState:
+        return self._call.daemon.within(min(LOOK_S, left_s)).state()
+
+    def look(self, state: ClusterState) -> bool | None:
         """True when the goal is reached. Raises CliError when it cannot be any more."""
-        state = self._call.daemon.within(min(LOOK_S, left_s)).state()
         items = instance_items(state)
         item = next((item for item in items if item["id"] == self._goal.instance_id), None)
         item = self.item = self._moves.seen(item)

@@ -25,8 +25,10 @@ def pull_into_store(call: Invocation, model: str) -> None:
     call.if_interrupted = f"the store goes on downloading {model}"
     with ProgressLine(call.quiet) as line:
 
-        def look(_left_s: float) -> StoreDownloadAnswer | None:
-            answer = answers.pop() if answers else call.daemon.pull_status(model)
+        def fetch(_left_s: float) -> StoreDownloadAnswer:
+            return answers.pop() if answers else call.daemon.pull_status(model)
+
+        def find(answer: StoreDownloadAnswer) -> StoreDownloadAnswer | None:
             if answer.status not in ("pending", "downloading"):
                 return answer
             part = answer.progress or 0.0
@@ -34,7 +36,7 @@ def pull_into_store(call: Invocation, model: str) -> None:
             line.show("fetch", told, part)
             return None
 
-        found = poll_until(look, limit_s, every_s=POLL_S)
+        found = poll_until(fetch, find, limit_s, every_s=POLL_S)
     if found is None:
         raise _too_late(model, limit_s)
     if found.status != "complete":

@@ -232,14 +232,14 @@ def test_a_code_decides_before_the_status(
     assert exception_for(code, status) is kind
 
 
-def test_polling_looks_at_least_once_and_forgives_for_a_while() -> None:
+def test_polling_looks_at_least_once_and_forgives_only_requests_for_a_while() -> None:
     looks: list[float] = []
-    assert poll_until(looks.append, 0.0) is None
+    assert poll_until(looks.append, lambda _: None, 0.0) is None
     assert len(looks) == 1
 
     answers = iter([CliError("busy"), None, "there"])
 
-    def look(_left_s: float) -> str | None:
+    def fetch(_left_s: float) -> str | None:
         answer = next(answers)
         if isinstance(answer, CliError):
             raise answer
@@ -247,12 +247,19 @@ def test_polling_looks_at_least_once_and_forgives_for_a_while() -> None:
 
     forgiven: list[str] = []
     found = poll_until(
-        look, 600, every_s=0, patience_s=600, on_error=lambda e: forgiven.append(e.what)
+        fetch,
+        lambda fetched: fetched,
+        600,
+        every_s=0,
+        patience_s=600,
+        on_error=lambda error: forgiven.append(error.what),
     )
     assert (found, forgiven) == ("there", ["busy"])
     with pytest.raises(CliError, match="for good"):
-        poll_until(_fail, 600, every_s=0)
+        poll_until(lambda left_s: left_s, _fail, 600, every_s=0, patience_s=600)
+    with pytest.raises(CliError, match="for good"):
+        poll_until(_fail, lambda _: None, 600, every_s=0)
 
 
-def _fail(_left_s: float) -> None:
+def _fail(_given: float) -> None:
     raise CliError("for good")
