@@ -1,7 +1,7 @@
-"""The HTTP client: tries a context's endpoints in order and gives every wait a limit.
+"""The HTTP client of the commands that `skulkctl/daemon` does not serve yet; it gets no new users.
 
-It uses http.client because importing httpx alone costs more than a whole `skulkctl status`
-may take. It must not know what any endpoint means.
+It tries a context's endpoints in order and gives every wait a limit. It must not know what any
+endpoint means.
 """
 
 from __future__ import annotations
