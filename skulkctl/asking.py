@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from skulkctl.answers import Answer, error_of, message_lines, read_json
 from skulkctl.chat_events import ChatEvent, Ended, Reply, failure_of, read_frame
 from skulkctl.client import Client, OpenAnswer, path_segment
+from skulkctl.daemon.answers import Answer, error_of, message_lines, read_json
 from skulkctl.errors import CliError, DeadlinePassed, NotFound, Refused, RouteMissing, ServerFailed
 from skulkctl.stream import frames
 from skulkctl.units import age_text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from skulkctl.bundles import TIMELINE, write_bundle
 from skulkctl.client import Client, path_segment
+from skulkctl.daemon.client import Daemon
 from skulkctl.errors import CliError, UsageMistake
 from skulkctl.stock_timeline import complete_timeline
 from skulkctl.tui.feed import PATHS as TIMELINE_PATHS
@@ -50,7 +52,8 @@ def capture_ranks(
     Raises CliError when no rank could be captured; a rank that could not is in the manifest.
     """
     client = Client(target, sample_s + MARGIN_S)
-    timeline = complete_timeline(client, mapping(client.get_first(*TIMELINE_PATHS)))
+    with closing(Daemon(target, sample_s + MARGIN_S)) as daemon:
+        timeline = complete_timeline(client, daemon, mapping(client.get_first(*TIMELINE_PATHS)))
     names = {rank.node_id: rank.node for rank in group.ranks}
     members: dict[str, bytes] = {TIMELINE: pretty_json({"timeline": timeline, "names": names})}
     verdict = judge(timeline, names=names).document()

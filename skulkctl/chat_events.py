@@ -258,7 +258,7 @@ def failure_of(reply: Reply) -> CliError | None:
     if not reply.ended or reply.finish_reason is None:
         return CliError(
             what,
-            "the stream ended without an end: it was cancelled, or the daemon stopped",
+            "stream closed before it was complete: it was cancelled, or the daemon stopped",
             hints=["asking again may help", "skulkctl status"],
             details=details,
         )

@@ -8,12 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Literal
 
+from skulkctl.nodes.rows import NodeItem, lost_text
 from skulkctl.tables import Column, Resource
 from skulkctl.units import GIB, age_text, size_text
 from skulkctl.views.certificates import expiries, in_days
-from skulkctl.views.nodes import Warn, lost_text
-from skulkctl.views.read import Document, flag, integer, number, sequence, text
+from skulkctl.views.read import Document, flag, number, sequence, text
+from skulkd.wire.ids import NodeId
+
+if TYPE_CHECKING:
+    from skulkctl.placement.instances import InstanceItem
+    from skulkctl.storage.rows import StorageItem
+    from skulkd.wire.cluster import ClusterSession, LostNode, NodeWarning
 
 DISK_FLOOR_BYTES = 2 * GIB  # below it the daemon stops writing its event log
 DISK_LOW_BYTES = 10 * GIB
@@ -43,14 +50,14 @@ class Facts:
     """What the checks look at. None means that it could not be learned."""
 
     endpoint: str
-    nodes: Sequence[Document] = ()
-    instances: Sequence[Document] = ()
-    silent: Mapping[str, str] = field(default_factory=dict)
+    nodes: Sequence[NodeItem] = ()
+    instances: Sequence[InstanceItem] = ()
+    silent: Mapping[NodeId, str] = field(default_factory=dict)
     lacks: frozenset[str] = frozenset()
     not_ready: str | None = None
-    session: Document | None = None
-    lost: Sequence[Document] = ()
-    warnings: Mapping[str, Sequence[Warn]] | None = None
+    session: ClusterSession | None = None
+    lost: Sequence[LostNode] = ()
+    warnings: Mapping[NodeId, Sequence[NodeWarning]] | None = None
     """By node id."""
     config_problems: Sequence[str] | None = None
     clock_offset_s: float | None = None
@@ -58,7 +65,7 @@ class Facts:
     secret_modes: Mapping[str, int] = field(default_factory=dict)
     expected_nodes: int | None = None
     min_free_bytes: int | None = None
-    storage: Sequence[Document] | None = None
+    storage: Sequence[StorageItem] | None = None
     client: str = ""
     timeline: Document | None = None
     swarm: Document | None = None
@@ -87,12 +94,12 @@ def ready(facts: Facts) -> Iterator[Finding]:
 
 
 def version(facts: Facts) -> Iterator[Finding]:
-    known = {str(node["name"]): str(node["version"]) for node in facts.nodes if node["version"]}
-    unknown = [str(node["name"]) for node in facts.nodes if not node["version"]]
+    known = {node["name"]: node["version"] for node in facts.nodes if node["version"]}
+    unknown = [node["name"] for node in facts.nodes if not node["version"]]
     if unknown:
         yield Finding("warn", f"no version known of {', '.join(unknown)}", "skulkctl nodes -o wide")
     if len(set(known.values())) > 1:
-        told = ", ".join(f"{name} has {number_}" for name, number_ in sorted(known.items()))
+        told = ", ".join(f"{name} has {version}" for name, version in sorted(known.items()))
         yield Finding("warn", told, "bring every node to the same version")
     elif known:
         yield Finding("ok", f"{next(iter(known.values()))} on {_count(len(known), 'node')}")
@@ -100,7 +107,7 @@ def version(facts: Facts) -> Iterator[Finding]:
 
 def cluster_size(facts: Facts) -> Iterator[Finding]:
     count = len(facts.nodes)
-    names = ", ".join(str(node["name"]) for node in facts.nodes)
+    names = ", ".join(node["name"] for node in facts.nodes)
     shown = f"{_count(count, 'node')}: {names}" if names else "no node"
     if facts.expected_nodes is not None and count != facts.expected_nodes:
         yield Finding(
@@ -117,7 +124,7 @@ def lost(facts: Facts) -> Iterator[Finding]:
     if MEMBERS_PATH in facts.lacks:
         yield Finding("skip", "this server has no /v1/cluster")
     for member in facts.lost:
-        name = str(member["name"])
+        name = member.name
         hint = f"start skulkd on {name}; if it will not come back: skulkctl nodes forget {name}"
         yield Finding("fail", lost_text(member), hint, (name,))
 
@@ -127,31 +134,30 @@ def master(facts: Facts) -> Iterator[Finding]:
     if MEMBERS_PATH in facts.lacks:
         yield Finding("skip", "this server has no /v1/cluster")
         return
-    own = text(facts.session, "id")
+    own = facts.session.id if facts.session else None
     if own is None:
         yield Finding("fail", "the node that answers has no master", "skulkctl nodes --watch")
-    masters = [str(node["name"]) for node in facts.nodes if node["role"] == "master"]
+    masters = [node["name"] for node in facts.nodes if node["role"] == "master"]
     for node in facts.nodes:
         if own and node["session"] and node["session"] != own:
             message = f"{node['name']} follows session {node['session']}, not {own}"
             yield Finding("fail", message, "check the network between the nodes")
-    if own and masters:
-        age_s = number(facts.session, "ageSeconds") or 0.0
-        yield Finding("ok", f"{masters[0]} leads, for {age_text(age_s)}")
+    if facts.session and masters:
+        yield Finding("ok", f"{masters[0]} leads, for {age_text(facts.session.age_seconds)}")
 
 
 def answers(facts: Facts) -> Iterator[Finding]:
     if "/v1/diagnostics/cluster" in facts.lacks:
         yield Finding("skip", "this server has no /v1/diagnostics/cluster")
     for node in facts.nodes:
-        reason = facts.silent.get(str(node["id"]))
+        reason = facts.silent.get(NodeId(node["id"]))
         if reason is not None:
             yield Finding("fail", f"{node['name']} does not answer: {reason}", _look_at(node))
 
 
 def fresh(facts: Facts) -> Iterator[Finding]:
     for node in facts.nodes:
-        seen_s = number(node, "seenSecondsAgo")
+        seen_s = node["seenSecondsAgo"]
         if seen_s is None:
             yield Finding("warn", f"{node['name']} has never reported", _look_at(node))
         elif seen_s > STALE_S:
@@ -161,14 +167,14 @@ def fresh(facts: Facts) -> Iterator[Finding]:
 
 def memory(facts: Facts) -> Iterator[Finding]:
     for node in facts.nodes:
-        if integer(node, "memory", "availableBytes") is None:
+        if node["memory"] is None:
             message = f"no memory reading of {node['name']}; nothing can be placed there"
             yield Finding("warn", message, _look_at(node))
 
 
 def disk(facts: Facts) -> Iterator[Finding]:
     for node in facts.nodes:
-        free = integer(node, "disk", "availableBytes")
+        free = node["disk"]["availableBytes"] if node["disk"] else None
         name = node["name"]
         if free is None:
             yield Finding("warn", f"no disk reading of {name}", _look_at(node))
@@ -190,13 +196,13 @@ def storage(facts: Facts) -> Iterator[Finding]:
         return
     wanted = facts.min_free_bytes or 0
     for node in facts.storage:
-        free, name = integer(node, "diskFreeBytes"), node["name"]
-        if free is None or text(node, "stagingRoot") is None:
+        free, name = node["diskFreeBytes"], node["name"]
+        if free is None or node["stagingRoot"] is None:
             continue
         message = f"{name} has {size_text(free)} free for staged models"
         hint = f"skulkctl purge-staging --node {name} --dry-run"
         if STORAGE_PATH in facts.lacks:
-            hint = f"free space on {name}"  # a stock node cannot say what a purge would delete
+            hint = f"free space on {name}"  # such a server cannot say what a purge would delete
         if free <= DISK_FLOOR_BYTES:
             yield Finding("fail", f"{message}; staging will fail", hint)
         elif free < wanted:
@@ -208,12 +214,11 @@ def storage(facts: Facts) -> Iterator[Finding]:
 def health(facts: Facts) -> Iterator[Finding]:
     """What the nodes say of themselves, without what the checks above already tell."""
     for node in facts.nodes:
-        for reason in sequence(node, "reasons"):
-            code = text(reason, "code") or "unknown"
-            if code not in ("disk_full", "disk_low", "unreachable"):
+        for reason in node["reasons"]:
+            if reason["code"] not in ("disk_full", "disk_low", "unreachable"):
                 result = "fail" if node["health"] == "error" else "warn"
-                message = f"{node['name']}: {code}: {text(reason, 'message') or 'no message'}"
-                yield Finding(result, message, text(reason, "remediation"))
+                message = f"{node['name']}: {reason['code']}: {reason['message']}"
+                yield Finding(result, message, reason["remediation"])
 
 
 def instances(facts: Facts) -> Iterator[Finding]:
@@ -234,7 +239,7 @@ def ranks(facts: Facts) -> Iterator[Finding]:
     if facts.timeline is None:
         yield Finding("skip", "this server gives no timeline")
         return
-    names = {str(node["id"]): str(node["name"]) for node in facts.nodes}
+    names = {node["id"]: node["name"] for node in facts.nodes}
     for found in judge(facts.timeline, names=names).findings:
         # Nodes that do not answer have a check of their own.
         if found.state is State.OK or (found.instance_id is None and found.rule == "D24"):
@@ -274,19 +279,21 @@ def warnings(facts: Facts) -> Iterator[Finding]:
     if facts.warnings is None:
         yield Finding("skip", "this server gives no diagnostics")
         return
-    for (message, remedy), names in _by_warning(facts).items():
-        hint = f"on {', '.join(names)}: {remedy}" if remedy else f"skulkctl diagnose {names[0]}"
-        yield Finding("warn", message, hint, tuple(names))
+    for warning, names in _by_warning(facts).items():
+        hint = f"skulkctl diagnose {names[0]}"
+        if warning.remediation:
+            hint = f"on {', '.join(names)}: {warning.remediation}"
+        yield Finding("warn", warning.message, hint, tuple(names))
 
 
-def _by_warning(facts: Facts) -> dict[Warn, list[str]]:
+def _by_warning(facts: Facts) -> dict[NodeWarning, list[str]]:
     """Each warning once, with the names of its nodes, without what is a health reason, too."""
-    told: dict[Warn, list[str]] = {}
+    told: dict[NodeWarning, list[str]] = {}
     for node in facts.nodes:
-        reasons = {text(reason, "message") for reason in sequence(node, "reasons")}
-        for warn in (facts.warnings or {}).get(str(node["id"]), ()):
-            if warn[0] not in reasons:
-                told.setdefault(warn, []).append(str(node["name"]))
+        reasons = {reason["message"] for reason in node["reasons"]}
+        for warning in (facts.warnings or {}).get(NodeId(node["id"]), ()):
+            if warning.message not in reasons:
+                told.setdefault(warning, []).append(node["name"])
     return told
 
 
@@ -304,10 +311,10 @@ def clock(facts: Facts) -> Iterator[Finding]:
     elif abs(facts.clock_offset_s) > CLOCK_WARN_S:
         yield Finding("warn", _offset("the server", facts.clock_offset_s, "this machine"), _CLOCKS)
     for node in facts.nodes:
-        skew_s = number(node, "clockSkewSeconds")
+        skew_s = node["clockSkewSeconds"]
         if skew_s is not None and abs(skew_s) > CLOCK_WARN_S:
             whom = "the node that answers"
-            yield Finding("warn", _offset(str(node["name"]), skew_s, whom), _CLOCKS)
+            yield Finding("warn", _offset(node["name"], skew_s, whom), _CLOCKS)
     for name, offset_s in facts.node_clock_offsets_s.items():
         if abs(offset_s) > NODE_CLOCK_WARN_S:
             yield Finding("warn", _offset(name, offset_s, "the node that answers"), _CLOCKS)
@@ -364,14 +371,14 @@ def client(facts: Facts) -> Iterator[Finding]:
     yield Finding("ok", facts.client)
 
 
-def least_free(part: str) -> Callable[[Facts], str]:
+def least_free(part: Literal["memory", "disk"]) -> Callable[[Facts], str]:
     """A sentence about the node with the least free memory or disk."""
 
     def sentence(facts: Facts) -> str:
         free = [
-            (amount, str(node["name"]))
+            (reading["availableBytes"], node["name"])
             for node in facts.nodes
-            if (amount := integer(node, part, "availableBytes")) is not None
+            if (reading := node[part]) is not None
         ]
         if not free:
             return "no node to ask"
@@ -454,7 +461,7 @@ def _item(name: str, finding: Finding) -> dict[str, object]:
     }
 
 
-def _look_at(node: Document) -> str:
+def _look_at(node: NodeItem) -> str:
     return f"skulkctl diagnose {node['name']}"
 
 

@@ -1,7 +1,7 @@
-"""The HTTP client: tries a context's endpoints in order and gives every wait a limit.
+"""The HTTP client of the commands that `skulkctl/daemon` does not serve yet; it gets no new users.
 
-It uses http.client because importing httpx alone costs more than a whole `skulkctl status`
-may take. It must not know what any endpoint means.
+It tries a context's endpoints in order and gives every wait a limit. It must not know what any
+endpoint means.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from functools import cached_property
 from typing import TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
-from skulkctl.answers import Answer, Request, is_missing_route, read_json
 from skulkctl.contexts import Target
-from skulkctl.deadline import call_within
+from skulkctl.daemon.answers import Answer, Request, is_missing_route, read_json
+from skulkctl.daemon.deadline import call_within
 from skulkctl.endpoints import start_command
 from skulkctl.errors import CliError, DeadlinePassed, ServerFailed, Unreachable
 from skulkctl.units import age_text
@@ -300,13 +300,13 @@ class OpenAnswer:
             yield
         except TimeoutError:
             why = f"{self._endpoint}: nothing for {age_text(self._socket.gettimeout() or 0)}"
-            raise DeadlinePassed("the answer does not come", why, details=details) from None
+            raise DeadlinePassed("timed out waiting for a response", why, details=details) from None
         except http.client.HTTPException as error:
             why = f"{self._endpoint}: {_http_trouble(error)}"
-            raise ServerFailed("the answer broke off", why, details=details) from error
+            raise ServerFailed("connection closed mid-response", why, details=details) from error
         except OSError as error:
             why = f"{self._endpoint}: {_os_trouble(error)}"
-            raise ServerFailed("the answer broke off", why, details=details) from error
+            raise ServerFailed("connection closed mid-response", why, details=details) from error
 
 
 def path_segment(value: str) -> str:

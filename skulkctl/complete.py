@@ -266,25 +266,25 @@ def _sources(line: Line) -> list[Item]:
 
 
 def _shardings(line: Line) -> list[Item]:
-    from skulkctl.views.placement import SHARDINGS
+    from skulkctl.placement.plans import SHARDINGS
 
     return _words(SHARDINGS)
 
 
 def _metas(line: Line) -> list[Item]:
-    from skulkctl.views.placement import METAS
+    from skulkctl.placement.plans import METAS
 
     return _words(METAS)
 
 
 def _goals(line: Line) -> list[Item]:
-    from skulkctl.watch import GOALS
+    from skulkctl.placement.waiting import GOALS
 
     return _words(GOALS)
 
 
 def _ends(line: Line) -> list[Item]:
-    from skulkctl.watch import ENDS
+    from skulkctl.placement.waiting import ENDS
 
     return _words((*ENDS, ",".join(ENDS), "none"))
 

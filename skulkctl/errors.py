@@ -41,6 +41,10 @@ class CliError(Exception):
         self.why = why
         self.hints = tuple(hints)
         self.details = tuple(details)
+        self.code: str | None = None
+        """The daemon's machine-readable code, where it gave one; commands branch on this alone."""
+        self.status: int | None = None
+        """The HTTP status, where there was an answer."""
 
 
 class ServerFailed(CliError):

@@ -21,7 +21,7 @@ CaptureOption = Annotated[
     bool | None,
     typer.Option(
         "--capture/--no-capture",
-        help="Write a bundle first; unless said, only when the placement hangs.",
+        help="Write a capture bundle first (default: only when the instance hangs).",
         show_default=False,
     ),
 ]
@@ -61,7 +61,7 @@ def _capture(
     from skulkctl.verdict.ranks import groups_of
     from skulkctl.verdict.shape import State
 
-    frame = LiveFeed(call.target, call.timeout_s(15.0)).poll()
+    frame = LiveFeed(call.target, call.timeout_s(15.0), call.daemon).poll()
     instance = instance or _working_on(frame.timeline, request or "")
     groups = [one for one in groups_of(frame.timeline, frame.names) if one.instance_id == instance]
     if not groups:

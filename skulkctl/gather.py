@@ -10,85 +10,67 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from skulkctl.answers import is_missing_route, message_lines
 from skulkctl.checks import STORAGE_PATH, Facts
 from skulkctl.client import Client
+from skulkctl.commands.nodes import tell_gaps
+from skulkctl.daemon.answers import is_missing_route, message_lines
+from skulkctl.daemon.client import Daemon
+from skulkctl.daemon.members import CheckUp
+from skulkctl.daemon.nodes import DIAGNOSTICS_PATH, MEMBERS_PATH
+from skulkctl.daemon.state import ClusterState
 from skulkctl.errors import CliError
-from skulkctl.fetch import (
-    CLUSTER_PATH,
-    MEMBERS_PATH,
-    Roll,
-    Snapshot,
-    call_roll,
-    fetch_members,
-    fetch_placements,
-    fetch_state,
-)
 from skulkctl.invocation import Invocation
-from skulkctl.views.instances import instance_items, waiting_items
-from skulkctl.views.nodes import node_name
-from skulkctl.views.read import Document, mapping, moment, text
-from skulkctl.views.ring import open_ring_links
-from skulkctl.views.storage import local_item, storage_items
+from skulkctl.nodes.rows import node_items
+from skulkctl.placement.instances import instance_items, waiting_items
+from skulkctl.placement.ring import open_ring_links
+from skulkctl.storage.rows import StorageItem, storage_items
+from skulkctl.units import parse_time
+from skulkctl.views.read import Document, mapping
 from skulkd import __version__
 
 
 def gather_facts(call: Invocation, expected_nodes: int | None, min_free_bytes: int | None) -> Facts:
     """Ask the daemon everything the checks need; raises Unreachable when nobody answers."""
-    client = call.client
-    snapshot = fetch_state(client)
+    daemon = call.daemon
+    state = daemon.state()
     asked_at = datetime.now(UTC)
-    members = fetch_members(client, call.talk)
-    roll = call_roll(client, snapshot.state, call.talk)
-    if members is not None:
-        roll = replace(
-            roll,
-            master_id=members.master_id,
-            silent={**roll.silent, **members.silent},
-            members=members.members,
-            session=members.session,
-            lost=members.lost,
-        )
-    lacks_ready, not_ready = _readiness(client)
-    lacks = {"/readyz"} if lacks_ready else set()
-    if roll.diagnostics is None and not roll.silent:
-        lacks.add(CLUSTER_PATH)
-    if members is None:
-        lacks.add(MEMBERS_PATH)
-    swarm = _swarm(client)
-    if swarm is None:
-        lacks.add("/v1/swarm")
-    storage, whole = _storage(client, snapshot)
-    if not whole:
-        lacks.add(STORAGE_PATH)
-    clock = snapshot.server_clock
+    health = daemon.check_up(state.node_ids)
+    tell_gaps(call.talk, health.members)
+    lacks_ready, not_ready = _readiness(call.client)
+    swarm = _swarm(call.client)
+    storage = _storage(daemon, state)
+    lacks = {
+        "/readyz": lacks_ready,
+        DIAGNOSTICS_PATH: health.diagnostics is None and not health.members.silent,
+        MEMBERS_PATH: not health.has_members,
+        "/v1/swarm": swarm is None,
+        STORAGE_PATH: storage is None or not daemon.tells_all_storage(),
+    }
+    clock, members = state.server_clock, health.members
     return replace(
         local_facts(call),
-        endpoint=client.endpoint,
-        nodes=snapshot.nodes(roll),
-        session=roll.session,
-        lost=roll.lost,
-        instances=[
-            *instance_items(snapshot.state),
-            *waiting_items(fetch_placements(client, call.talk)),
-        ],
-        silent=roll.silent,
-        lacks=frozenset(lacks),
+        endpoint=daemon.endpoint,
+        nodes=node_items(state, members),
+        session=members.session,
+        lost=members.lost,
+        instances=[*instance_items(state), *waiting_items(daemon.placements())],
+        silent=members.silent,
+        lacks=frozenset(path for path, is_missing in lacks.items() if is_missing),
         not_ready=not_ready,
-        warnings=roll.warnings(),
-        config_problems=_config_problems(client),
+        warnings=members.warnings,
+        config_problems=_config_problems(call.client),
         clock_offset_s=None if clock is None else (clock - asked_at).total_seconds(),
-        node_clock_offsets_s=_clock_offsets(snapshot.state, roll, snapshot.now),
+        node_clock_offsets_s=_clock_offsets(state, health),
         expected_nodes=expected_nodes,
         min_free_bytes=min_free_bytes,
         storage=storage,
-        timeline=_timeline(client),
+        timeline=_timeline(call.client, daemon),
         swarm=swarm,
-        open_ring_links=open_ring_links(snapshot.state),
+        open_ring_links=open_ring_links(state),
     )
 
 
-def _timeline(client: Client) -> Document | None:
+def _timeline(client: Client, daemon: Daemon) -> Document | None:
     """None when the server has none, or does not get it together."""
     from skulkctl.stock_timeline import complete_timeline
     from skulkctl.tui.feed import PATHS
@@ -97,22 +79,15 @@ def _timeline(client: Client) -> Document | None:
         answer = client.get_first(*PATHS)
     except CliError:
         return None
-    return complete_timeline(client, mapping(answer)) if answer else None
+    return complete_timeline(client, daemon, mapping(answer)) if answer else None
 
 
-def _storage(client: Client, snapshot: Snapshot) -> tuple[Sequence[Document] | None, bool]:
-    """The storage of the nodes, None when nobody tells; and whether all nodes were asked."""
+def _storage(daemon: Daemon, state: ClusterState) -> Sequence[StorageItem] | None:
+    """The storage of the nodes that tell it; None when nobody does."""
     try:
-        answer = client.get_optional(STORAGE_PATH)
-        whole = answer is not None
-        if answer is None:
-            # A stock node tells only of itself.
-            summary = client.get_optional("/store/storage")
-            name = node_name(snapshot.state, text(summary, "nodeId") or "")
-            answer = None if summary is None else local_item(summary, name)
+        return storage_items(daemon.storage(), state)
     except CliError:
-        return None, False  # what is wrong with the daemon is for other checks to say
-    return (None if answer is None else storage_items(answer, snapshot.now)), whole
+        return None  # what is wrong with the daemon is for other checks to say
 
 
 def _swarm(client: Client) -> Document | None:
@@ -159,14 +134,14 @@ def _readiness(client: Client) -> tuple[bool, str | None]:
     return False, None if answer.ok else "; ".join(message_lines(answer))
 
 
-def _clock_offsets(state: Document, roll: Roll, now: datetime) -> Mapping[str, float]:
-    if roll.members:
+def _clock_offsets(state: ClusterState, health: CheckUp) -> Mapping[str, float]:
+    if health.members.by_id or health.diagnostics is None:
         return {}  # measured by the nodes themselves, see `Facts.nodes`
     offsets = {}
-    for node_id, bundle in (roll.diagnostics or {}).items():
-        told = moment(bundle, "generatedAt")
+    for node_id, bundle in health.diagnostics.items():
+        told = parse_time(bundle.generated_at)
         if told is not None:
-            offsets[node_name(state, node_id)] = (told - now).total_seconds()
+            offsets[state.node_name(node_id)] = (told - state.now).total_seconds()
     return offsets
 
 

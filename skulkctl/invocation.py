@@ -21,6 +21,7 @@ from skulkctl.views.read import Document
 if TYPE_CHECKING:
     from skulkctl.client import Client
     from skulkctl.contexts import Target
+    from skulkctl.daemon.client import Daemon
     from skulkd.settings.paths import Paths
 
 
@@ -30,6 +31,8 @@ class Invocation:
     def __init__(self, options: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> None:
         self.options = options
         self.environ = environ
+        self.if_interrupted: str | None = None
+        """What to tell someone who presses ctrl-C now."""
         self.verbose = bool(options.get("verbose"))
         self.quiet = bool(options.get("quiet"))
         self.format = check_format(options.get("output") or ("name" if self.quiet else "table"))
@@ -84,10 +87,27 @@ class Invocation:
 
         return Client(self.target, self.timeout_s(DEFAULT_TIMEOUT_S), self.talk.detail)
 
+    @cached_property
+    def daemon(self) -> Daemon:
+        return self.new_daemon()
+
+    def new_daemon(self) -> Daemon:
+        """A connection of its own to the daemon."""
+        from skulkctl.daemon.client import Daemon
+
+        limit_s = None if self.options.get("timeout") is None else self.timeout_s(0.0)
+        return Daemon(self.target, limit_s, self.talk.detail)
+
+    def close(self) -> None:
+        """Close the connection, if there is one."""
+        if "daemon" in vars(self):
+            self.daemon.close()
+
     @property
     def sent_change(self) -> bool:
         """Whether the daemon has been asked to change something."""
-        return "client" in vars(self) and self.client.sent_change
+        opened = [vars(self)[name] for name in ("client", "daemon") if name in vars(self)]
+        return any(one.sent_change for one in opened)
 
     def timeout_s(self, default_s: float) -> float:
         """The `--timeout` in seconds; raises UsageMistake when it is not a duration."""

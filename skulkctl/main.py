@@ -5,6 +5,7 @@ Nothing heavy is imported at the top, so that ctrl-C is quiet from the first mom
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 def run() -> None:
     """The console script."""
+    _start_fast()
     try:
         _forgive_narrow_encodings()
         code = main(sys.argv[1:])
@@ -94,6 +96,14 @@ def _usage(error: typer.TyperException, talk: Talk) -> int:
     path = context.command_path if context is not None else "skulkctl"
     talk.error(UsageMistake(message, hints=[f"{path} --help"]))
     return ExitCode.USAGE
+
+
+def _start_fast() -> None:
+    """Leave out work that a short-lived process does not need, while modules are imported."""
+    # A command is over before its garbage matters.
+    gc.set_threshold(50_000)
+    # pydantic looks through every installed package for plugins, and there are none for us.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
 
 def _forgive_narrow_encodings() -> None:

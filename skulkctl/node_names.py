@@ -5,16 +5,21 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
-from skulkctl.client import Client
 from skulkctl.contexts import resolve
-from skulkctl.deadline import call_within
+from skulkctl.daemon.calls import Steps
+from skulkctl.daemon.client import Daemon
+from skulkctl.daemon.deadline import call_within
+from skulkctl.daemon.state import ClusterState
 from skulkctl.errors import CliError
-from skulkctl.fetch import fetch_state
+from skulkctl.nodes.rows import node_items
 from skulkctl.views.read import mapping
 from skulkd.settings.files import make_private_dir, write_atomic
 from skulkd.settings.paths import find_paths
 from skulkd.settings.problems import SettingsError
+
+T = TypeVar("T")
 
 LIMIT_S = 0.3
 
@@ -24,33 +29,39 @@ Name = tuple[str, str]
 
 def node_names(options: Mapping[str, str], environ: Mapping[str, str]) -> list[Name]:
     """Name and id of every node; empty, and silent, when nothing is known."""
-    return known_names("", _nodes, options, environ)
+    return known_names("", Daemon.state.steps, _nodes, options, environ)
 
 
 def known_names(
     kind: str,
-    ask: Callable[[Client], list[Name]],
+    fetch: Callable[[], Steps[T]],
+    names_of: Callable[[T], list[Name]],
     options: Mapping[str, str],
     environ: Mapping[str, str],
 ) -> list[Name]:
-    """What `ask` learns from the daemon within the limit, else what it learned last time."""
+    """The names in what the daemon answers within the limit, else those of last time."""
     try:
         paths = find_paths(environ)
         target = resolve(paths, environ, options.get("endpoint"), options.get("context"))
     except (CliError, SettingsError):
         return []
     key = " ".join([*target.context.endpoints, *([kind] if kind else [])])
+    daemon = Daemon(target, LIMIT_S)
+    # The limit is for the daemon: modules are imported before, and names are read after.
+    daemon.prepare()
     try:
-        names = call_within(LIMIT_S, lambda: ask(Client(target, LIMIT_S)))
+        answer = call_within(LIMIT_S, lambda: daemon.run(fetch()))
     except (CliError, TimeoutError):
         return _remembered(paths.completion_cache, key)
+    finally:
+        daemon.close()
+    names = names_of(answer)
     _remember(paths.completion_cache, key, names)
     return names
 
 
-def _nodes(client: Client) -> list[Name]:
-    nodes = fetch_state(client).nodes()
-    return [(str(node["name"]), str(node["id"])) for node in nodes]
+def _nodes(state: ClusterState) -> list[Name]:
+    return [(node["name"], node["id"]) for node in node_items(state)]
 
 
 def _remembered(cache: Path, key: str) -> list[Name]:

@@ -96,10 +96,10 @@ def TABLE(
 
 @options
 def CONFIRM(
-    yes: Annotated[bool, _option("-y", "--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, _option("-y", "--yes", help="Do not ask for confirmation.")] = False,
     confirm: Annotated[
         str | None,
-        _option("--confirm", metavar="NAME", help="The name you would have to type."),
+        _option("--confirm", metavar="NAME", help="Confirm by name without a prompt."),
     ] = None,
     dry_run: Annotated[
         bool, _option("--dry-run", help="Show what would happen and change nothing.")
@@ -126,7 +126,7 @@ def SAMPLING(
     ] = None,
     stop: Annotated[
         list[str] | None,
-        _option("--stop", metavar="TEXT", help="End the answer here; may be repeated."),
+        _option("--stop", metavar="TEXT", help="End the answer here (repeatable)."),
     ] = None,
 ) -> None:
     """How a model chooses its words."""
@@ -192,9 +192,12 @@ def verb(
                 call.talk.error(error)
                 return error.exit_code
             except KeyboardInterrupt:
-                sent = "; the change may still be carried out" if call.sent_change else ""
-                call.talk.warning(f"interrupted{sent}")
+                maybe = "the change may still be carried out" if call.sent_change else None
+                told = call.if_interrupted or maybe
+                call.talk.warning(f"interrupted; {told}" if told else "interrupted")
                 return ExitCode.INTERRUPTED
+            finally:
+                call.close()
 
         vars(command)["__signature__"] = signature(*own, *common.values())
         app.command(name, cls=Command, epilog=f"Examples:\n{examples.strip(chr(10))}")(command)

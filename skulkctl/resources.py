@@ -5,14 +5,14 @@ from __future__ import annotations
 from skulkctl.checks import CHECKS
 from skulkctl.commands.config import PROBLEMS
 from skulkctl.commands.context import CONTEXTS
+from skulkctl.models.rows import MODELS
+from skulkctl.nodes.rows import NODES
+from skulkctl.placement.instances import INSTANCES
+from skulkctl.placement.previews import PREVIEWS
+from skulkctl.storage.rows import STORAGE
+from skulkctl.storage.store import STORE
 from skulkctl.tables import Resource
 from skulkctl.views.config import SETTINGS
-from skulkctl.views.instances import INSTANCES
-from skulkctl.views.models import MODELS
-from skulkctl.views.nodes import NODES
-from skulkctl.views.previews import PREVIEWS
-from skulkctl.views.storage import STORAGE
-from skulkctl.views.store import STORE
 from skulkctl.views.tokens import TOKENS
 from skulkctl.views.traces import STATS, TRACES
 

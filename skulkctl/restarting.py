@@ -10,18 +10,17 @@ from skulkctl.stdout import write
 
 if TYPE_CHECKING:
     from skulkctl.invocation import Invocation
-    from skulkctl.views.read import Document
+    from skulkctl.placement.instances import InstanceItem
 
 
 def restart_instance(call: Invocation, typed: str, wait: bool) -> int:
     """New processes on the same nodes. Asks first when that ends something that works."""
     from skulkctl.confirm import Danger, protect
-    from skulkctl.fetch import fetch_state
-    from skulkctl.views.instances import find_instance, instance_items, short_instance
-    from skulkctl.watch import Goal, wait_for
+    from skulkctl.placement.instances import find_instance, instance_items, short_instance
+    from skulkctl.placement.waiting import Goal, wait_for
 
-    item = find_instance(instance_items(fetch_state(call.client).state), typed, call.talk.note)
-    instance_id, model_id = str(item["id"]), str(item["modelId"])
+    item = find_instance(instance_items(call.daemon.state()), typed, call.talk.note)
+    instance_id, model_id = item["id"], item["modelId"]
     name = f"{model_id} ({short_instance(instance_id)})"
     if call.options.get("dry_run"):
         _report(call, item, "would restart")
@@ -41,11 +40,10 @@ def restart_instance(call: Invocation, typed: str, wait: bool) -> int:
 
 
 def _ask_daemon(call: Invocation, instance_id: str, model_id: str, name: str) -> None:
-    from skulkctl.client import path_segment
-    from skulkctl.views.placement import place_again
+    from skulkctl.placement.plans import place_again
 
     try:
-        call.client.change("POST", f"/v1/instances/{path_segment(instance_id)}/restart")
+        call.daemon.restart_runners(instance_id)
     except RouteMissing as error:
         raise RouteMissing(
             "this server cannot restart an instance",
@@ -58,8 +56,8 @@ def _ask_daemon(call: Invocation, instance_id: str, model_id: str, name: str) ->
         ) from error
 
 
-def _report(call: Invocation, item: Document, action: str) -> None:
-    from skulkctl.views.instances import short_instance
+def _report(call: Invocation, item: InstanceItem, action: str) -> None:
+    from skulkctl.placement.instances import short_instance
 
     document = {
         "id": item["id"],

@@ -20,7 +20,7 @@ EXAMPLES = """
 Examples:
   skulkctl status                      what is here, and is it well
   skulkctl nodes -o wide               every node with its hardware
-  skulkctl model pull demo             bring a small model to the cluster
+  skulkctl model pull demo             download a small model to the cluster
   skulkctl place SmolLM2 --wait        load it
   skulkctl chat                        talk to it
   skulkctl doctor --expect-nodes 3     the health checklist; exit 7 when it finds something
@@ -35,27 +35,27 @@ COMMANDS: Mapping[str, Entry] = {
     "models": Entry("skulkctl.commands.models", "List the models that can be placed."),
     "preview": Entry("skulkctl.commands.preview", "Show where a model may go, or why it may not."),
     "place": Entry("skulkctl.commands.place", "Place a model on the cluster."),
-    "swap": Entry("skulkctl.commands.swap", "Put one model in the place of another."),
-    "delete": Entry("skulkctl.commands.delete", "Take a placed model away."),
+    "swap": Entry("skulkctl.commands.swap", "Replace one model by another."),
+    "delete": Entry("skulkctl.commands.delete", "Unload a model."),
     "wait": Entry("skulkctl.commands.wait", "Wait until an instance is ready, or gone."),
     "chat": Entry("skulkctl.commands.chat", "Ask a placed model, once or in a conversation."),
     "probe": Entry("skulkctl.commands.probe", "Check that a placed model answers."),
-    "cancel": Entry("skulkctl.commands.cancel", "End a request that is being answered."),
+    "cancel": Entry("skulkctl.commands.cancel", "Cancel a request."),
     "model": Entry("skulkctl.commands.model", "Download, import and register models."),
     "storage": Entry("skulkctl.commands.storage", "Show staged models and the disks of nodes."),
     "purge-staging": Entry(
-        "skulkctl.commands.purge_staging", "Delete staged copies that nobody uses."
+        "skulkctl.commands.purge_staging", "Delete staged copies that nothing uses."
     ),
     "store": Entry("skulkctl.commands.store", "List the models of the shared store."),
     "doctor": Entry("skulkctl.commands.doctor", "Run the health checklist."),
-    "diagnose": Entry("skulkctl.commands.diagnose", "Show all that one node knows about itself."),
+    "diagnose": Entry("skulkctl.commands.diagnose", "Show one node's diagnostics."),
     "capture": Entry("skulkctl.commands.capture", "Write evidence of a placement into one file."),
     "events": Entry("skulkctl.commands.events", "Show what happened in the cluster."),
     "logs": Entry("skulkctl.commands.logs", "Show log lines of a node or a runner."),
     "trace": Entry("skulkctl.commands.trace", "Measure where requests spend their time."),
     "top": Entry("skulkctl.commands.top", "Watch nodes and runners live."),
     "timeline": Entry("skulkctl.commands.timeline", "See where every rank is, and who is stuck."),
-    "load": Entry("skulkctl.commands.load", "Show work in progress and free places."),
+    "load": Entry("skulkctl.commands.load", "Show active work and free slots."),
     "drain": Entry("skulkctl.commands.drain", "Take a node out of rotation."),
     "undrain": Entry("skulkctl.commands.undrain", "Bring a node back into rotation."),
     "swarm": Entry("skulkctl.commands.swarm", "Offer models through an mswarm gateway."),

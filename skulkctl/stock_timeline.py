@@ -11,13 +11,16 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from skulkctl.errors import CliError
+from skulkctl.placement.downloads import download_of
+from skulkctl.placement.requests import request_items
 from skulkctl.units import parse_time
 from skulkctl.verdict.waiting import FILES
-from skulkctl.views.read import Document, mapping, sequence, tagged, text
-from skulkctl.views.staging import staging_of
+from skulkctl.views.read import Document, mapping, sequence, text
 
 if TYPE_CHECKING:
     from skulkctl.client import Client
+    from skulkctl.daemon.client import Daemon
+    from skulkctl.daemon.state import ClusterState
 
 DIAGNOSTICS_PATH = "/v1/diagnostics/cluster"
 _BEFORE_LOADING = ("RunnerIdle", "RunnerConnected")
@@ -28,13 +31,13 @@ FirstSeen = MutableMapping[str, datetime]
 
 
 def complete_timeline(
-    client: Client, timeline: Document, first_seen: FirstSeen | None = None
+    client: Client, daemon: Daemon, timeline: Document, first_seen: FirstSeen | None = None
 ) -> Document:
     """The timeline with `waiting` and pending tasks for every runner; asks only if they lack."""
     if all("pendingTaskIds" in mapping(runner) for runner in sequence(timeline, "runners")):
         return timeline
     try:
-        state = mapping(client.get_optional("/state"))
+        state = daemon.state()
         asked = bool(_untaken_tasks(timeline, state))
         diagnostics = client.get_optional(DIAGNOSTICS_PATH) if asked else None
     except CliError:
@@ -43,7 +46,7 @@ def complete_timeline(
 
 
 def with_state(
-    timeline: Document, state: Document, diagnostics: object, first_seen: FirstSeen
+    timeline: Document, state: ClusterState, diagnostics: object, first_seen: FirstSeen
 ) -> Document:
     """The same timeline, its runners with what the state and the diagnostics tell. Pure."""
     untaken = _untaken_tasks(timeline, state)
@@ -69,17 +72,15 @@ def with_state(
     return {**timeline, "runners": runners}
 
 
-def _untaken_tasks(timeline: Document, state: Document) -> dict[str, str]:
+def _untaken_tasks(timeline: Document, state: ClusterState) -> dict[str, str]:
     """Requests that wait in the state and that no rank has begun, with their instance."""
     begun = {text(runner, "activeTaskId") for runner in sequence(timeline, "runners")}
     begun |= {text(entry, "taskId") for entry in sequence(timeline, "timeline")}
-    found = {}
-    for task_id, task in mapping(state, "tasks").items():
-        _, fields = tagged(task)
-        waits = text(fields, "taskStatus") == "Pending" and "commandId" in fields
-        if waits and task_id not in begun:
-            found[task_id] = text(fields, "instanceId") or ""
-    return found
+    return {
+        str(item["taskId"]): item["instanceId"] or ""
+        for item in request_items(state)
+        if item["status"] == "Pending" and item["taskId"] not in begun
+    }
 
 
 def _sent_at(diagnostics: object) -> dict[str, datetime]:
@@ -104,19 +105,19 @@ def _since(
     return first_seen[task_id] if known else None
 
 
-def _waiting(runner: object, state: Document) -> dict[str, object] | None:
+def _waiting(runner: object, state: ClusterState) -> dict[str, object] | None:
     if text(runner, "statusKind") not in _BEFORE_LOADING:
         return None
-    staging = staging_of(state, text(runner, "nodeId") or "", text(runner, "modelId"))
-    if staging is None or staging["status"] not in _COMING:
+    download = download_of(state, text(runner, "nodeId") or "", text(runner, "modelId"))
+    if download is None or download["status"] not in _COMING:
         return None
     return {
         "reason": FILES,
         "seconds": mapping(runner).get("secondsInPhase"),
-        "detail": "not begun" if staging["status"] == "pending" else staging["error"],
-        "doneBytes": staging["doneBytes"],
-        "totalBytes": staging["totalBytes"],
-        "bytesPerSecond": staging["bytesPerSecond"],
-        "secondsLeft": staging["secondsLeft"],
+        "detail": "not begun" if download["status"] == "pending" else download["error"],
+        "doneBytes": download["doneBytes"],
+        "totalBytes": download["totalBytes"],
+        "bytesPerSecond": download["bytesPerSecond"],
+        "secondsLeft": download["secondsLeft"],
         "stillSeconds": None,
     }

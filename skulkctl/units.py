@@ -66,7 +66,7 @@ def parse_duration(text: str) -> float:
     else:
         raise ValueError(f"{text!r} is not a duration; write for example 15s, 300ms or 5m")
     if seconds <= 0:
-        raise ValueError(f"{text!r} is no time at all; write for example 15s")
+        raise ValueError(f"{text!r} must be greater than zero; write for example 15s")
     return seconds
 
 

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
-from skulkctl.answers import error_of, read_json
 from skulkctl.client import Client
 from skulkctl.contexts import DEFAULT_NAME, Target
+from skulkctl.daemon.answers import error_of, read_json
 from skulkctl.endpoints import is_loopback
 from skulkctl.errors import CliError, Refused, Unreachable
 from skulkctl.progress import ProgressLine, Transfer

@@ -51,8 +51,8 @@ def api(
     With -o json or yaml the answer is formatted. In a protected context every method but GET
     must be confirmed.
     """
-    from skulkctl.answers import error_of, is_missing_route
     from skulkctl.confirm import protect
+    from skulkctl.daemon.answers import error_of, is_missing_route
 
     verb_name = method.upper()
     if verb_name not in METHODS:

@@ -1,14 +1,13 @@
-"""`skulkctl cancel`: end one request that is being answered."""
+"""`skulkctl cancel`: cancel one request."""
 
 from __future__ import annotations
 
-from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from skulkctl.command import new_app
-from skulkctl.errors import CliError, NotFound, UsageMistake
+from skulkctl.errors import CliError, NotFound
 from skulkctl.evidence import CaptureOption
 from skulkctl.exits import ExitCode
 from skulkctl.invocation import Invocation
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from skulkctl.views.read import Document
+    from skulkctl.placement.requests import RequestItem
 
 app = new_app()
 
@@ -42,25 +41,24 @@ def cancel(
     ],
     capture: CaptureOption = None,
 ) -> int:
-    """End a request that is being answered; whoever asked sees the answer stop.
+    """Cancel a request; its client sees the answer stop.
 
-    The node that took the request is told first. When it does not know the request, the
-    runners that work on the task are told directly. A placement that hangs is captured
-    before, because a cancel hides where its ranks stood.
+    The node that accepted the request is told first. When it does not know the request, the
+    runners that work on the task are told directly. An instance that hangs is captured before,
+    because a cancel hides where its ranks stood.
     """
     from skulkctl.confirm import protect
     from skulkctl.evidence import capture_first
-    from skulkctl.fetch import fetch_state
-    from skulkctl.views.tasks import find_task, task_items
+    from skulkctl.placement.requests import find_request, request_items
 
-    found = find_task(task_items(fetch_state(call.client).state), task, call.talk.note)
+    found = find_request(request_items(call.daemon.state()), task, call.talk.note)
     if call.options.get("dry_run"):
         _report(call, found or _unknown(task), "would cancel")
         return ExitCode.DONE
     # A request that is over in the state may still be known to the node that took it.
-    command_id = str(found["commandId"]) if found else task
+    command_id = found["commandId"] if found else task
     protect(call, f"cancel {command_id}")
-    instance = str(found["instanceId"]) if found else None
+    instance = found["instanceId"] if found else None
     bundle = capture_first(call, capture, instance=instance, request=command_id)
     if _cancel_command(call, command_id):
         _report(call, found or _unknown(task), "cancelled", bundle)
@@ -71,51 +69,51 @@ def cancel(
             hints=["it may be over; those that are open:  skulkctl instances"],
         )
     else:
-        state = fetch_state(call.client).state
-        _report(call, found, _cancel_on_runners(call, state, found), bundle)
+        _report(call, found, _cancel_on_runners(call, found), bundle)
     return ExitCode.DONE
 
 
-def _unknown(typed: str) -> Document:
-    return {"taskId": None, "commandId": typed, "modelId": None, "instanceId": None}
+def _unknown(typed: str) -> RequestItem:
+    return {
+        "taskId": None,
+        "commandId": typed,
+        "kind": None,
+        "status": None,
+        "modelId": None,
+        "instanceId": None,
+    }
 
 
 def _cancel_command(call: Invocation, command_id: str) -> bool:
     """False when the node that answers does not know the command."""
-    from skulkctl.answers import is_missing_route, read_json
-    from skulkctl.client import path_segment
-
-    answer = call.client.send("POST", f"/v1/cancel/{path_segment(command_id)}")
-    if answer.status == HTTPStatus.NOT_FOUND and not is_missing_route(answer):
+    try:
+        call.daemon.cancel(command_id)
+    except NotFound:
         return False
-    read_json(answer)
     return True
 
 
-def _cancel_on_runners(call: Invocation, state: object, found: Document) -> str:
+def _cancel_on_runners(call: Invocation, found: RequestItem) -> str:
     """Tell every runner of the task's instance; what became of it, in words."""
-    from skulkctl.client import path_segment
-    from skulkctl.views.instances import instance_items
-    from skulkctl.views.read import sequence, text
+    from skulkctl.placement.instances import instance_items
 
     said: list[str] = []
     refused: list[CliError] = []
-    mine = (item for item in instance_items(state) if item["id"] == found["instanceId"])
-    for runner in (runner for item in mine for runner in sequence(item, "runners")):
-        node_id, runner_id = text(runner, "nodeId") or "", text(runner, "id") or ""
-        path = f"/v1/diagnostics/cluster/{path_segment(node_id)}/runners/{path_segment(runner_id)}"
+    items = instance_items(call.daemon.state())
+    mine = (item for item in items if item["id"] == found["instanceId"])
+    for runner in (runner for item in mine for runner in item["runners"]):
         try:
-            answer = call.client.change("POST", f"{path}/cancel", {"taskId": found["taskId"]})
-        except UsageMistake:
-            raise
+            answer = call.daemon.cancel_on_runner(
+                runner["nodeId"], runner["id"], found["taskId"] or ""
+            )
         except CliError as error:
             refused.append(error)
         else:
-            said.append(text(answer, "status") or "cancel_requested")
+            said.append(answer.status)
     return _outcome(found, said, refused)
 
 
-def _outcome(found: Document, said: Sequence[str], refused: Sequence[CliError]) -> str:
+def _outcome(found: RequestItem, said: Sequence[str], refused: Sequence[CliError]) -> str:
     if "cancel_requested" in said:
         return "cancelling"
     if said:
@@ -129,14 +127,14 @@ def _outcome(found: Document, said: Sequence[str], refused: Sequence[CliError]) 
     )
 
 
-def _report(call: Invocation, found: Document, action: str, bundle: Path | None = None) -> None:
+def _report(call: Invocation, found: RequestItem, action: str, bundle: Path | None = None) -> None:
     document = {
         **found,
         "action": action,
         "dryRun": action == "would cancel",
         "capture": None if bundle is None else str(bundle),
     }
-    name = str(found["taskId"] or found["commandId"])
+    name = found["taskId"] or found["commandId"]
     model = f" ({found['modelId']})" if found["modelId"] else ""
     line = f"{action} {name}{model}\n"
     write(call.style.single("Cancellation", document, name, lambda _: line))

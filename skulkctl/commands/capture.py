@@ -57,7 +57,7 @@ def capture(
     from skulkctl.tui.feed import LiveFeed
     from skulkctl.verdict.ranks import groups_of
 
-    frame = LiveFeed(call.target, call.timeout_s(15.0)).poll()
+    frame = LiveFeed(call.target, call.timeout_s(15.0), call.daemon).poll()
     group, ranks = _find(groups_of(frame.timeline, frame.names), what)
     bundle = capture_ranks(
         call.target,

@@ -56,7 +56,7 @@ def chat(
     Without PROMPT it is a conversation on a terminal, and elsewhere the prompt is read from
     stdin. A single argument with a blank in it is the PROMPT. Ctrl-C cancels the answer in the
     cluster. With -v the speed, and what the model thinks, go to stderr. --timeout limits the
-    whole answer. Exit 3: not placed; 1: the answer broke off, and whether to ask again.
+    whole answer. Exit 3: not placed; 1: the answer is incomplete, and whether to ask again.
     """
     from skulkctl.conversation import Conversation
 
@@ -101,16 +101,14 @@ def _prompt_text(prompt: str | None) -> str:
 
 
 def _model_id(call: Invocation, typed: str | None) -> str:
-    from skulkctl.fetch import fetch_state
-    from skulkctl.model_names import choose_placed
-    from skulkctl.views.instances import instance_items
-    from skulkctl.views.read import text
+    from skulkctl.placement.instances import instance_items
+    from skulkctl.placement.placed import choose_placed
 
-    item = choose_placed(instance_items(fetch_state(call.client).state), typed)
+    item = choose_placed(instance_items(call.daemon.state()), typed)
     if item["status"] == "starting":
-        detail = text(item, "detail") or "starting"
+        detail = item["detail"] or "starting"
         call.talk.note(f"{item['modelId']} is not ready yet ({detail}); the answer waits for it")
-    return str(item["modelId"])
+    return item["modelId"]
 
 
 def _limit_s(call: Invocation) -> float | None:

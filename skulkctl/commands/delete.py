@@ -1,4 +1,4 @@
-"""`skulkctl delete`: take a placed model away."""
+"""`skulkctl delete`: unload a model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from skulkctl.options import CONFIRM, FORMAT, REACH, verb
 from skulkctl.stdout import write
 
 if TYPE_CHECKING:
-    from skulkctl.views.read import Document
+    from skulkctl.placement.instances import InstanceItem
 
 app = new_app()
 
@@ -38,24 +38,23 @@ def delete(
     wait: Annotated[bool, typer.Option("--wait", help="Return when it is gone.")] = False,
     capture: CaptureOption = None,
 ) -> int:
-    """Take a placed model away; its requests are cancelled, its files stay.
+    """Unload a model: its requests are cancelled, its files stay.
 
-    Asks first. With --wait, --timeout limits the wait (10m if not given). A placement that
-    hangs is captured before it goes.
+    Asks first. With --wait, --timeout limits the wait (default: 10m). An instance that hangs is
+    captured before it is deleted.
     """
     from skulkctl.confirm import Danger, protect
     from skulkctl.evidence import capture_first
-    from skulkctl.fetch import fetch_placements, fetch_state
-    from skulkctl.views.instances import (
+    from skulkctl.placement.instances import (
         find_instance,
         instance_items,
         short_instance,
         waiting_items,
     )
-    from skulkctl.watch import Goal, wait_for
+    from skulkctl.placement.waiting import Goal, wait_for
 
-    items = instance_items(fetch_state(call.client).state)
-    waiting = waiting_items(fetch_placements(call.client, call.talk))
+    items = instance_items(call.daemon.state())
+    waiting = waiting_items(call.daemon.placements())
     item = find_instance([*items, *waiting], instance, call.talk.note)
     cost = _consequences(item)
     if call.options.get("dry_run"):
@@ -65,22 +64,21 @@ def delete(
         return ExitCode.DONE
     what = f"delete {item['modelId']} ({short_instance(item['id'])})"
     protect(call, what, Danger(what, why=cost))
-    capture_first(call, capture, instance=str(item["id"]))
+    capture_first(call, capture, instance=item["id"])
     _ask_daemon(call, item, what)
     if wait:
-        goal = Goal(str(item["id"]), str(item["modelId"]), "deleted", frozenset())
-        wait_for(call, goal)
+        wait_for(call, Goal(item["id"], item["modelId"], "deleted", frozenset()))
         _report(call, item, "deleted")
     else:
         _report(call, item, "deleting")
     return ExitCode.DONE
 
 
-def _consequences(item: Document) -> tuple[str, ...]:
+def _consequences(item: InstanceItem) -> tuple[str, ...]:
     from skulkctl.tables import plain
 
     if item["status"] == "waiting":
-        return ("it has no place now and will not get one again",)
+        return ("it is on no node now and will not be placed again",)
     tasks = item["tasks"]
     where = f"its memory on {plain(item['nodes'])} is freed"
     if not tasks:
@@ -88,21 +86,19 @@ def _consequences(item: Document) -> tuple[str, ...]:
     return (f"{tasks} request{'' if tasks == 1 else 's'} will be cancelled", where)
 
 
-def _ask_daemon(call: Invocation, item: Document, what: str) -> None:
-    from skulkctl.client import path_segment
-
+def _ask_daemon(call: Invocation, item: InstanceItem, what: str) -> None:
     try:
-        call.client.change("DELETE", f"/instance/{path_segment(str(item['id']))}")
+        call.daemon.delete(item["id"])
     except RouteMissing:
         raise
     except NotFound as error:
         raise NotFound(
-            f"cannot {what}: it is gone already", *error.why, details=error.details
+            f"cannot {what}: it is already gone", *error.why, details=error.details
         ) from error
 
 
-def _report(call: Invocation, item: Document, action: str) -> None:
-    from skulkctl.views.placement import outcome, placed_line
+def _report(call: Invocation, item: InstanceItem, action: str) -> None:
+    from skulkctl.placement.plans import outcome, placed_line
 
     document, line = outcome(action, item), placed_line(item, action)
-    write(call.style.single("Deletion", document, str(item["id"]), lambda _: line))
+    write(call.style.single("Deletion", document, item["id"], lambda _: line))

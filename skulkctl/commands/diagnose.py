@@ -56,10 +56,9 @@ def diagnose(
 
 def _of_node(call: Invocation, typed: str) -> object:
     from skulkctl.client import path_segment
-    from skulkctl.fetch import fetch_state
-    from skulkctl.views.nodes import find_node
+    from skulkctl.nodes.rows import find_node, node_items
 
-    item = find_node(fetch_state(call.client).nodes(), typed)
+    item = find_node(node_items(call.daemon.state()), typed)
     try:
         return call.client.get(f"/v1/diagnostics/cluster/{path_segment(str(item['id']))}")
     except RouteMissing:

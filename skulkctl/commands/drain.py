@@ -41,11 +41,11 @@ def drain(
     waited for; when the deadline passes, what is left is listed and the exit code is 6.
     """
     from skulkctl.confirm import Danger, protect
-    from skulkctl.draining import change, choose_nodes, read_deadline, say_done, wait_empty
+    from skulkctl.nodes.draining import change, choose_nodes, read_deadline, say_done, wait_empty
 
     limit_s = read_deadline(deadline)
     nodes = choose_nodes(call, node, all_nodes)
-    names = ", ".join(str(item["name"]) for item in nodes)
+    names = ", ".join(item["name"] for item in nodes)
     if call.options.get("dry_run"):
         call.talk.note(f"would drain {names}")
         return ExitCode.DONE

@@ -112,7 +112,7 @@ def _moment(typed: str, now: datetime) -> float:
 def _stream(call: Invocation, query: dict[str, str], follow: bool) -> Iterator[Document]:
     from urllib.parse import urlencode
 
-    from skulkctl.answers import error_of, is_missing_route
+    from skulkctl.daemon.answers import error_of, is_missing_route
     from skulkctl.views.read import mapping
 
     path = f"/v1/events?{urlencode(query)}"
@@ -177,7 +177,7 @@ def _told(kind: str, body: Document) -> str:
 
 
 def _move_told(body: Document) -> str:
-    from skulkctl.views.instances import short_instance
+    from skulkctl.placement.instances import short_instance
     from skulkctl.views.read import mapping, sequence, text
 
     names = mapping(body, "names")

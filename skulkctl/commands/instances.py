@@ -24,11 +24,10 @@ def instances(call: Invocation) -> int:
     A model whose node is gone and that fits nowhere else is waiting. With -o wide also layers,
     runner and status of each rank, and where it was moved from.
     """
-    from skulkctl.fetch import fetch_placements, fetch_state
-    from skulkctl.views.instances import INSTANCES, instance_items, waiting_items
-    from skulkctl.views.moves import with_moves
+    from skulkctl.placement.instances import INSTANCES, instance_items, waiting_items
+    from skulkctl.placement.moves import with_moves
 
-    items = instance_items(fetch_state(call.client).state)
-    placements = fetch_placements(call.client, call.talk)
+    items = instance_items(call.daemon.state())
+    placements = call.daemon.placements()
     call.show_rows(INSTANCES, [*with_moves(items, placements), *waiting_items(placements)])
     return ExitCode.DONE

@@ -1,4 +1,4 @@
-"""`skulkctl load`: how much work there is, and how much more fits."""
+"""`skulkctl load`: active work and free slots."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def load(
         bool, typer.Option("--all-nodes", help="Every node, not only the one that is asked.")
     ] = False,
 ) -> int:
-    """Show work in progress, work that waits and free places: of a node, and of all together.
+    """Show active work, queued work and free slots, of one node and of the cluster.
 
-    A place is room for one request on a model that is ready. The last row is the whole cluster.
+    A slot is room for one request on a model that is ready. The last row is the whole cluster.
     A node that does not answer stays in the list as NO ANSWER and the exit code is 8.
     """
-    from skulkctl.views.load import LOAD, load_items
+    from skulkctl.nodes.load import LOAD, load_items
 
-    answer = call.client.get("/v1/load")
+    answer = call.daemon.load()
     silent = [item for item in load_items(answer, all_nodes=True) if item.get("error")]
     call.show_rows(LOAD, load_items(answer, all_nodes=all_nodes))
     for item in silent:

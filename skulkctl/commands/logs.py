@@ -102,15 +102,14 @@ def _moment(typed: str) -> str:
 def _place(call: Invocation, node: str | None, runner: str | None) -> tuple[str, str | None]:
     """The path to ask, and the runner's whole id."""
     from skulkctl.client import path_segment
-    from skulkctl.fetch import fetch_state
     from skulkctl.names import Candidate, find_one
+    from skulkctl.nodes.rows import find_node, node_items
     from skulkctl.tui.feed import PATHS
-    from skulkctl.views.nodes import find_node
     from skulkctl.views.read import sequence, text
 
     node_id = None
     if node is not None:
-        node_id = str(find_node(fetch_state(call.client).nodes(), node)["id"])
+        node_id = find_node(node_items(call.daemon.state()), node)["id"]
     if runner is not None:
         known = [
             (text(one, "nodeId") or "", text(one, "runnerId") or "")

@@ -27,7 +27,6 @@ SOURCES = {
     "tiny": "a generated model of random weights, for tests",
 }
 SOURCE_IDS = {"demo": "skulk/SmolLM2-135M-Instruct", "tiny": "skulk/tiny-llama"}
-ADD_S = 60.0
 
 ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="Id, as ORG/NAME.")]
 Packed = Annotated[
@@ -113,7 +112,7 @@ def pull(
     With a store, --timeout limits the wait (1h if not given); exit 6 means that it goes on.
     """
     from skulkctl.model_source import Source
-    from skulkctl.pulling import has_store, pull_into_store
+    from skulkctl.storage.pulling import has_store, pull_into_store
 
     if source in SOURCES:
         arguments = ["pull", source, *(["--packed"] if packed else [])]
@@ -192,17 +191,15 @@ def add(call: Invocation, model: ModelArgument) -> int:
     A stock node fetches the card from the hub; this daemon makes it from files that are here.
     """
     from skulkctl.confirm import protect
-    from skulkctl.views.read import text
 
     if call.options.get("dry_run"):
         return _report(call, model, "would add")
     protect(call, f"add the card of {model}")
-    call.client.timeout_s = call.timeout_s(ADD_S)
     try:
-        answer = call.client.change("POST", "/models/add", {"model_id": model})
+        answer = call.daemon.add_card(model)
     except Refused as error:
         raise Refused(f"cannot add {model}", *error.why, details=error.details) from error
-    return _report(call, text(answer, "id") or model, "added")
+    return _report(call, answer.id, "added")
 
 
 @verb(
@@ -228,7 +225,6 @@ def rm(
 
     Built-in cards stay, and so do staged copies: see skulkctl purge-staging.
     """
-    from skulkctl.client import path_segment
     from skulkctl.confirm import Danger, protect
 
     found = _find_in_store(call, model) if store else _find_card(call, model)
@@ -242,7 +238,7 @@ def rm(
     what = f"remove the card of {model} from the cluster"
     protect(call, what, Danger(what, why=_uses(call, model)))
     try:
-        call.client.change("DELETE", f"/models/custom/{path_segment(model)}")
+        call.daemon.remove_card(model)
     except RouteMissing:
         raise
     except NotFound as error:
@@ -253,22 +249,22 @@ def rm(
 
 
 def _find_card(call: Invocation, typed: str) -> str | None:
-    from skulkctl.views.models import custom_ids, find_model
+    from skulkctl.models.rows import find_model
 
-    return find_model(custom_ids(call.client.get("/models")), typed, call.talk.note)
+    custom = [model.id for model in call.daemon.models().data if model.is_custom]
+    return find_model(custom, typed, call.talk.note)
 
 
 def _find_in_store(call: Invocation, typed: str) -> str | None:
     from skulkctl.commands.store import not_usable
     from skulkctl.errors import CliError
-    from skulkctl.views.models import find_model
-    from skulkctl.views.read import sequence, text
+    from skulkctl.models.rows import find_model
 
     try:
-        entries = sequence(call.client.get("/store/registry"), "entries")
+        entries = call.daemon.store_registry().entries
     except CliError as error:
         raise not_usable(error) from error
-    return find_model([text(entry, "model_id") or "" for entry in entries], typed, call.talk.note)
+    return find_model([entry.model_id for entry in entries], typed, call.talk.note)
 
 
 def _no_card(call: Invocation, model: str, error: NotFound | None = None) -> NotFound:
@@ -286,7 +282,6 @@ def _not_in_store(model: str, error: NotFound | None = None) -> NotFound:
 
 
 def _remove_from_store(call: Invocation, model: str) -> int:
-    from skulkctl.client import path_segment
     from skulkctl.commands.store import not_usable
     from skulkctl.confirm import Danger, protect
     from skulkctl.errors import CliError
@@ -294,23 +289,23 @@ def _remove_from_store(call: Invocation, model: str) -> int:
     what = f"delete the files of {model} from the shared store"
     protect(call, what, Danger(what, why=_uses(call, model)))
     try:
-        call.client.change("DELETE", f"/store/models/{path_segment(model)}")
+        call.daemon.delete_stored(model)
     except NotFound as error:
         raise _not_in_store(model, error) from error
-    except Refused as error:
-        raise Refused(f"cannot {what}", *error.why, details=error.details) from error
     except CliError as error:
-        raise not_usable(error) from error
+        usable = not_usable(error)
+        if usable is error and isinstance(error, Refused):
+            raise Refused(f"cannot {what}", *error.why, details=error.details) from error
+        raise usable from error
     return _report(call, model, "removed")
 
 
 def _uses(call: Invocation, model: str) -> tuple[str, ...]:
-    from skulkctl.fetch import fetch_state
-    from skulkctl.views.instances import instance_items, short_instance
+    from skulkctl.placement.instances import instance_items, short_instance
 
     return tuple(
         f"it is placed as {short_instance(item['id'])}, which goes on running"
-        for item in instance_items(fetch_state(call.client).state)
+        for item in instance_items(call.daemon.state())
         if item["modelId"] == model
     )
 

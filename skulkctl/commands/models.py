@@ -38,17 +38,14 @@ def models(
 
     A model that is not here can be brought with skulkctl model import or pull.
     """
-    from skulkctl.fetch import fetch_state
-    from skulkctl.views.models import MODELS, is_like, model_items
-    from skulkctl.views.read import flag
+    from skulkctl.models.rows import MODELS, is_like, model_items
 
-    state = fetch_state(call.client).state
-    catalogue = call.client.get("/models")
-    present = call.client.get("/models", status="downloaded")
+    daemon = call.daemon
+    found = model_items(daemon.models(), daemon.models(downloaded=True), daemon.state())
     items = [
         item
-        for item in model_items(catalogue, present, state)
-        if (not downloaded or flag(item, "files", "downloaded"))
+        for item in found
+        if (not downloaded or item["files"]["downloaded"])
         and (filter_ is None or is_like(item, filter_))
     ]
     call.show_rows(MODELS, items)

@@ -14,15 +14,16 @@ from skulkctl.options import CONFIRM, FORMAT, REACH, TABLE, verb
 from skulkctl.stdout import write
 
 if TYPE_CHECKING:
-    from skulkctl.client import Client
-    from skulkctl.fetch import Roll, Snapshot
-    from skulkctl.views.read import Document
+    from skulkctl.daemon.client import Daemon
+    from skulkctl.daemon.members import Members
+    from skulkctl.nodes.rows import NodeItem
+    from skulkctl.talk import Talk
+    from skulkd.wire.cluster import LostNode
 
 ABOUT = """List the nodes of the cluster, or stop listing one that was lost.
 
 Without a command it is `skulkctl nodes list`, with the same options.
 """
-FORGET_PATH = "/v1/cluster/forget"
 
 app = new_app(ABOUT, ListGroup)
 
@@ -58,18 +59,18 @@ def nodes(
     lost, and the exit code is 8. The wide form adds version, age, clock skew and round trip, as
     the node that was asked measures them.
     """
-    from skulkctl.views.nodes import LOST, NODES
+    from skulkctl.nodes.rows import LOST, NODES
 
     if watch:
         _watch(call)
-    snapshot, roll = _ask(call, call.client)
-    items = snapshot.nodes_and_lost(roll)
+    items, members = _fetch(call.daemon)
+    tell_gaps(call.talk, members)
     call.show_rows(NODES, items)
     for item in items:
         if item["error"]:
             why = "" if item["health"] == LOST else "no answer: "
             call.talk.warning(f"{item['name']}: {why}{item['error']}")
-    return ExitCode.PARTIAL if roll.silent or roll.lost else ExitCode.DONE
+    return ExitCode.PARTIAL if members.is_partial else ExitCode.DONE
 
 
 @verb(app, "forget", REACH, FORMAT, CONFIRM, examples=FORGET_EXAMPLES)
@@ -86,8 +87,7 @@ def forget(
     and comes back is a member again.
     """
     from skulkctl.confirm import Danger, protect
-    from skulkctl.views.nodes import lost_text
-    from skulkctl.views.read import mapping
+    from skulkctl.nodes.rows import lost_text
 
     node = _lost_node(call, name)
     what = f"forget {name}"
@@ -95,25 +95,24 @@ def forget(
         call.talk.note(f"would {what}: {lost_text(node)}")
         return ExitCode.DONE
     protect(call, what, Danger(what, why=(lost_text(node),)))
-    answer = call.client.change("POST", FORGET_PATH, {"name": name})
-    write(call.style.single("Forgotten", mapping(answer), name, lambda _: f"forgot {name}\n"))
+    answer = call.daemon.forget(name).model_dump(mode="json")
+    write(call.style.single("Forgotten", answer, name, lambda _: f"forgot {name}\n"))
     return ExitCode.DONE
 
 
-def _lost_node(call: Invocation, name: str) -> Document:
+def _lost_node(call: Invocation, name: str) -> LostNode:
     """The lost node of this name. Raises NotFound, Refused for one that is in the cluster."""
-    from skulkctl.fetch import MEMBERS_PATH, read_members
-    from skulkctl.views.read import text
-
-    view = call.client.get_optional(MEMBERS_PATH)
-    if view is None:
-        raise RouteMissing(f"this server has no {MEMBERS_PATH}", "it does not track lost nodes")
-    roll = read_members(view)
-    for node in roll.lost:
-        if text(node, "name") == name:
+    try:
+        view = call.daemon.cluster()
+    except RouteMissing as error:
+        raise RouteMissing(
+            "this server does not track lost nodes", error.what, details=error.details
+        ) from error
+    for node in view.lost:
+        if node.name == name:
             return node
-    lost = ", ".join(text(node, "name") or "?" for node in roll.lost) or "none"
-    if any(text(member, "name") == name for member in roll.members.values()):
+    lost = ", ".join(node.name for node in view.lost) or "none"
+    if any(member.name == name for member in view.nodes):
         raise Refused(
             f"{name} is in the cluster, so it cannot be forgotten",
             f"lost nodes: {lost}",
@@ -123,25 +122,23 @@ def _lost_node(call: Invocation, name: str) -> Document:
 
 
 def _watch(call: Invocation) -> None:
-    from skulkctl.client import DEFAULT_TIMEOUT_S, Client
     from skulkctl.follow import watch_rows
-    from skulkctl.views.nodes import NODES
+    from skulkctl.nodes.rows import NODES
 
-    def load() -> list[dict[str, object]]:
-        # A new client each time: another endpoint of the context may answer meanwhile.
-        client = Client(call.target, call.timeout_s(DEFAULT_TIMEOUT_S), call.talk.detail)
-        snapshot, roll = _ask(call, client)
-        return snapshot.nodes_and_lost(roll)
-
-    watch_rows(call, NODES, load, NOTABLE)
+    watch_rows(call, NODES, lambda: _fetch(call.daemon)[0], NOTABLE)
 
 
-def _ask(call: Invocation, client: Client) -> tuple[Snapshot, Roll]:
-    from skulkctl.fetch import Roll, call_roll, fetch_master, fetch_members, fetch_state
-    from skulkctl.views.nodes import node_ids
+def _fetch(daemon: Daemon) -> tuple[list[NodeItem], Members]:
+    from skulkctl.nodes.rows import node_items, with_lost
 
-    snapshot = fetch_state(client)
-    roll = fetch_members(client, call.talk)
-    if roll is None and len(node_ids(snapshot.state)) > 1:
-        roll = call_roll(client, snapshot.state, call.talk)
-    return snapshot, roll or Roll(fetch_master(client, snapshot.state, call.talk))
+    state = daemon.state()
+    members = daemon.members(state.node_ids)
+    return with_lost(node_items(state, members), members.lost), members
+
+
+def tell_gaps(talk: Talk, members: Members) -> None:
+    """What the rows lack, and why."""
+    for note in members.notes:
+        talk.note(note)
+    for problem in members.problems:
+        talk.warning(problem)

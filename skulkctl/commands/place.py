@@ -1,4 +1,4 @@
-"""`skulkctl place`: let the planner place a model, and watch it become ready."""
+"""`skulkctl place`: let the planner place a model, and wait until it is ready."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from skulkctl.errors import Refused, UsageMistake
 from skulkctl.exits import ExitCode
 from skulkctl.invocation import Invocation
 from skulkctl.options import CONFIRM, FORMAT, REACH, verb
-from skulkctl.placing import (
+from skulkctl.placement.orders import (
     HOW,
     WHERE,
     Order,
     ask_daemon,
     create_exactly,
     fetch_previews,
-    listed,
     look_up,
     make_order,
     refused,
@@ -27,7 +26,9 @@ from skulkctl.placing import (
 from skulkctl.stdout import write
 
 if TYPE_CHECKING:
-    from skulkctl.views.read import Document
+    from skulkctl.placement.instances import InstanceItem
+    from skulkctl.placement.plans import PlacedItem
+    from skulkd.wire.placement import PlacementPreview, PlacementPreviewResponse
 
 app = new_app()
 
@@ -56,7 +57,7 @@ def place(
     ] = False,
     plan: Annotated[
         str | None,
-        typer.Option("--plan", metavar="PLAN", help="Do what a dry run of this id has shown."),
+        typer.Option("--plan", metavar="PLAN", help="Execute this dry-run plan exactly."),
     ] = None,
 ) -> int:
     """Place a model: the daemon's planner chooses the nodes and loads it there.
@@ -79,90 +80,88 @@ def place(
     return _carry_out(call, order, wait, plan, ensure=ensure)
 
 
-def _find_placed(call: Invocation, order: Order) -> Document | None:
+def _find_placed(call: Invocation, order: Order) -> InstanceItem | None:
     """The best instance of the model, or one that waits for a node. Raises CliError if failed."""
-    from skulkctl.fetch import fetch_placements
-    from skulkctl.model_names import choose_placed
-    from skulkctl.views.instances import instance_items, waiting_items
+    from skulkctl.placement.instances import instance_items, waiting_items
+    from skulkctl.placement.placed import choose_placed
 
     model_id = order.model_id
     mine = [item for item in instance_items(order.state) if item["modelId"] == model_id]
     if mine:
         return choose_placed(mine, model_id)
-    waiting = waiting_items(fetch_placements(call.client, call.talk))
+    waiting = waiting_items(call.daemon.placements())
     return next((item for item in waiting if item["modelId"] == model_id), None)
 
 
-def _keep(call: Invocation, item: Document, wait: bool) -> int:
+def _keep(call: Invocation, item: InstanceItem, wait: bool) -> int:
     """Nothing is placed; with --wait return when the instance that is there is ready."""
-    from skulkctl.watch import Goal, wait_for
+    from skulkctl.placement.waiting import Goal, wait_for
 
     if call.options.get("dry_run"):
         _report(call, item, "would keep")
         return ExitCode.DONE
     if wait:
-        goal = Goal(str(item["id"]), str(item["modelId"]), fail_on=frozenset({"failed"}))
+        goal = Goal(item["id"], item["modelId"], fail_on=frozenset({"failed"}))
         item = wait_for(call, goal) or item
     _report(call, item, "already placed")
     return ExitCode.DONE
 
 
 def _show_plan(call: Invocation, order: Order, plan: str | None) -> int:
-    from skulkctl.views.placement import choose_preview, outcome, plan_screen, planned_instance
+    from skulkctl.placement.plans import choose_preview, outcome, plan_screen, planned
 
     answer = fetch_previews(call, order)
     if plan is not None:
         preview = _planned_before(order, answer, plan)
     else:
-        found = choose_preview(answer, order.body)
+        found = choose_preview(answer, order.params)
         if found is None:
             raise _no_plan(call, order, answer)
         preview = found
+    if preview.instance is None:
+        raise _no_plan(call, order, answer)
     _note_copies(call, order)
-    planned = planned_instance(order.state, preview)
-    document, screen = outcome("would place", planned), plan_screen(planned, call.style.room)
-    write(call.style.single("Placement", document, str(planned["planId"]), lambda _: screen))
-    call.talk.hint(f"do exactly this:  {_command(order, str(planned['planId']))}")
+    item = planned(order.state, preview, preview.instance)
+    document, screen = outcome("would place", item), plan_screen(item, call.style.room)
+    write(call.style.single("Placement", document, item["planId"], lambda _: screen))
+    call.talk.hint(f"do exactly this:  {_command(order, item['planId'])}")
     return ExitCode.DONE
 
 
 def _command(order: Order, plan_id: str) -> str:
     """What to type to carry the plan out."""
-    from skulkctl.views.nodes import node_name
-
-    only = listed(order.body.get("only_nodes"))
-    excluded = [] if only else listed(order.body["excluded_nodes"])
-    named = [f" --only {node_name(order.state, str(node))}" for node in only]
-    named += [f" --exclude {node_name(order.state, str(node))}" for node in excluded]
+    only, state = order.params.only_nodes, order.state
+    excluded = [] if only else order.params.excluded_nodes
+    named = [f" --only {state.node_name(node)}" for node in only]
+    named += [f" --exclude {state.node_name(node)}" for node in excluded]
     return f"skulkctl place {order.model_id}{''.join(named)} --plan {plan_id}"
 
 
-def _planned_before(order: Order, answer: object, plan: str) -> Document:
+def _planned_before(order: Order, answer: PlacementPreviewResponse, plan: str) -> PlacementPreview:
     """The preview of this plan id. Raises Refused when the planner would do something else now."""
-    from skulkctl.views.placement import preview_of_plan
+    from skulkctl.placement.plans import preview_of_plan
 
     preview = preview_of_plan(order.state, answer, plan)
     if preview is None:
         raise Refused(
             f"cannot carry out {plan}",
             "the cluster has changed since, or the plan was made with other nodes left out",
-            hints=[f"look again:  skulkctl place {order.model_id} --dry-run"],
+            hints=[f"make a new plan:  skulkctl place {order.model_id} --dry-run"],
         )
     return preview
 
 
-def _no_plan(call: Invocation, order: Order, answer: object) -> Refused:
+def _no_plan(call: Invocation, order: Order, answer: PlacementPreviewResponse) -> Refused:
     """The reason among the previews, or, when fewer nodes would do, the planner's own."""
-    from skulkctl.views.placement import matching_previews
-    from skulkctl.views.read import text
+    from skulkctl.placement.plans import matching_previews
 
-    said = [text(preview, "error") for preview in matching_previews(answer, order.body)]
-    lines = [line for errors in said if errors for line in errors.splitlines()]
+    errors = [preview.error for preview in matching_previews(answer, order.params)]
+    lines = [line for error in errors if error for line in error.splitlines()]
     return refused(order, lines) if lines else why_not(call, order)
 
 
 def _note_copies(call: Invocation, order: Order) -> None:
-    from skulkctl.views.instances import instance_items, short_instance
+    from skulkctl.placement.instances import instance_items, short_instance
 
     copies = [i for i in instance_items(order.state) if i["modelId"] == order.model_id]
     if copies:
@@ -177,8 +176,8 @@ def _carry_out(
     call: Invocation, order: Order, wait: bool, plan: str | None, *, ensure: bool
 ) -> int:
     from skulkctl.confirm import protect
-    from skulkctl.views.instances import short_instance
-    from skulkctl.watch import Goal, wait_for
+    from skulkctl.placement.instances import short_instance
+    from skulkctl.placement.waiting import Goal, wait_for
 
     _note_copies(call, order)
     protect(call, f"place {order.model_id}")
@@ -189,20 +188,20 @@ def _carry_out(
         preview = _planned_before(order, fetch_previews(call, order), plan)
         instance_id = create_exactly(call, order, preview)
     if instance_id is None:
-        call.talk.note(f"accepted; no new instance of {order.model_id} is to be seen yet")
+        call.talk.note(f"accepted; no new instance of {order.model_id} is listed yet")
         call.talk.hint("skulkctl instances")
         _report(call, {"id": None, "modelId": order.model_id, "nodes": []}, "placing")
     elif wait:
         item = wait_for(call, Goal(instance_id, order.model_id))
-        _report(call, item or {}, "ready")
+        _report(call, item or look_up(call, instance_id, order), "ready")
     else:
         _report(call, look_up(call, instance_id, order), "placing")
         call.talk.hint(f"skulkctl wait {short_instance(instance_id)}")
     return ExitCode.DONE
 
 
-def _report(call: Invocation, item: Document, action: str) -> None:
-    from skulkctl.views.placement import outcome, placed_line
+def _report(call: Invocation, item: InstanceItem | PlacedItem, action: str) -> None:
+    from skulkctl.placement.plans import outcome, placed_line
 
     document, line = outcome(action, item), placed_line(item, action)
-    write(call.style.single("Placement", document, str(item["id"] or ""), lambda _: line))
+    write(call.style.single("Placement", document, item["id"] or "", lambda _: line))

@@ -10,7 +10,7 @@ from skulkctl.command import new_app
 from skulkctl.exits import ExitCode
 from skulkctl.invocation import Invocation
 from skulkctl.options import FORMAT, REACH, TABLE, verb
-from skulkctl.placing import WHERE, fetch_previews, make_order
+from skulkctl.placement.orders import WHERE, fetch_previews, make_order
 from skulkctl.stdout import write
 
 app = new_app()
@@ -39,7 +39,7 @@ def preview(
     MODEL may be any ORG/NAME: one without a card gets it from its config.json in the store, in the
     staging area or on the hub. Its files need not be here yet.
     """
-    from skulkctl.views.previews import PREVIEWS, preview_hints, preview_items, preview_screen
+    from skulkctl.placement.previews import PREVIEWS, preview_hints, preview_items, preview_screen
 
     order = make_order(call, model)
     items = preview_items(order.state, fetch_previews(call, order, need_files=False))
@@ -48,7 +48,7 @@ def preview(
     write(preview_screen(items, shown, call.style.room) if is_plain and items else shown)
     if any(item["fits"] for item in items) and not _has_files(call, order.model_id):
         call.talk.note(f"no node has the files of {order.model_id} yet")
-        call.talk.hint(f"bring them first:  skulkctl model pull {order.model_id}")
+        call.talk.hint(f"download them first:  skulkctl model pull {order.model_id}")
     for hint in preview_hints(items) if items else [PREVIEWS.empty_hint]:
         call.talk.hint(hint)
     return ExitCode.DONE
@@ -56,8 +56,7 @@ def preview(
 
 def _has_files(call: Invocation, model_id: str) -> bool:
     """Whether a node has them, or a store that would get them."""
-    from skulkctl.pulling import has_store
-    from skulkctl.views.models import catalogue_ids
+    from skulkctl.storage.pulling import has_store
 
-    present = catalogue_ids(call.client.get_optional("/models?status=downloaded"))
+    present = [model.id for model in call.daemon.models(downloaded=True).data]
     return model_id in present or has_store(call)

@@ -53,14 +53,13 @@ def probe(
     """
     from skulkctl.asking import Question, ask
     from skulkctl.chat_events import Reply
-    from skulkctl.fetch import fetch_state
-    from skulkctl.model_names import choose_placed
-    from skulkctl.views.instances import instance_items
+    from skulkctl.placement.instances import instance_items
+    from skulkctl.placement.placed import choose_placed
 
-    state = fetch_state(call.client).state
+    state = call.daemon.state()
     model_id = placed or "the model"
     try:
-        model_id = str(choose_placed(instance_items(state), placed)["modelId"])
+        model_id = choose_placed(instance_items(state), placed)["modelId"]
         reply = Reply(model_id)
         ask(call.client, Question(model_id, _body(model_id), call.timeout_s(PROBE_S)), reply)
     except (NotFound, RouteMissing, Unreachable, Unauthorised):

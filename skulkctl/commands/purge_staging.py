@@ -1,4 +1,4 @@
-"""`skulkctl purge-staging`: delete staged copies that nobody uses."""
+"""`skulkctl purge-staging`: delete staged copies that nothing uses."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ from skulkctl.stdout import write
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from skulkctl.views.read import Document
+    from skulkd.wire.storage import PurgeRequest, PurgeResult
 
 app = new_app()
 
-PURGE_S = 90.0
 EXAMPLES = """
   skulkctl purge-staging --dry-run
   skulkctl purge-staging --node kite2 --yes
@@ -38,47 +37,47 @@ def purge_staging(
     ] = None,
     node: Annotated[
         list[str] | None,
-        typer.Option("--node", metavar="NODE", help="Only this node; may be repeated."),
+        typer.Option("--node", metavar="NODE", help="Only this node (repeatable)."),
     ] = None,
 ) -> int:
-    """Delete staged copies that nobody uses, and show what comes back on each node.
+    """Delete staged copies that nothing uses, and show what was freed on each node.
 
     The store keeps its originals, and a model that is placed, loaded or being staged stays, with
     its companions. Asks first: y/N, or the name of the context when everything on several nodes
     would go. Exit 4 when MODEL is in use everywhere, 8 when a node did not answer.
     """
     from skulkctl.confirm import Danger, protect
-    from skulkctl.views.purge import gains, purge_rows, silent_nodes, users_of
+    from skulkctl.storage.purge import gains, purge_items, users_of
+    from skulkd.wire.storage import PurgeRequest
 
-    call.client.timeout_s = call.timeout_s(PURGE_S)
     body: dict[str, object] = {"modelId": model} if model else {}
     if node:
         body["nodes"] = _node_ids(call, node)
-    planned = _ask(call, {**body, "dryRun": True}, model)
-    rows = purge_rows(planned)
+    planned = _ask(call, PurgeRequest.model_validate({**body, "dryRun": True}), model)
+    items = purge_items(planned)
     wanted = gains(planned)
     if call.options.get("dry_run") or not wanted:
-        _show(call, planned, rows)
-        if model and not wanted and users_of(rows):
+        _show(call, planned)
+        if model and not wanted and users_of(items):
             what = f"{model} is in use and stays"
-            raise Refused(what, *users_of(rows), hints=["skulkctl storage --all-nodes"])
-        return _end(call, silent_nodes(planned))
-    what = f"purge {model or 'all staged models that nobody uses'} on {_count(len(wanted))}"
+            raise Refused(what, *users_of(items), hints=["skulkctl storage --all-nodes"])
+        return _end(call, planned)
+    what = f"purge {model or 'all unused staged models'} on {_count(len(wanted))}"
     severe = model is None and len(wanted) > 1
     name = call.target.context.name if severe else None
     protect(call, what, Danger(what, name=name, why=wanted))
-    done = _ask(call, body, model)
-    _show(call, done, purge_rows(done))
-    return _end(call, silent_nodes(done))
+    done = _ask(call, PurgeRequest.model_validate(body), model)
+    _show(call, done)
+    return _end(call, done)
 
 
-def _ask(call: Invocation, body: Document, model: str | None) -> object:
+def _ask(call: Invocation, wanted: PurgeRequest, model: str | None) -> PurgeResult:
     try:
-        return call.client.change("POST", "/v1/cluster/purge-staging", body)
+        return call.daemon.purge(wanted)
     except RouteMissing as error:
         raise Refused(
             "this server cannot say what a purge would delete",
-            "a stock node also deletes models that are in use, so skulkctl does not ask it to",
+            "it also deletes models that are in use, so skulkctl does not ask it to",
             hints=["if you mean it:  skulkctl api POST /store/purge-staging -d '{}'"],
             details=error.details,
         ) from error
@@ -92,27 +91,26 @@ def _ask(call: Invocation, body: Document, model: str | None) -> object:
 
 
 def _node_ids(call: Invocation, typed: Sequence[str]) -> list[str]:
-    from skulkctl.fetch import fetch_state
-    from skulkctl.views.nodes import find_node
+    from skulkctl.nodes.rows import find_node, node_items
 
-    known = fetch_state(call.client).nodes()
-    return [str(find_node(known, name, call.talk.note)["id"]) for name in typed]
-
-
-def _show(call: Invocation, answer: object, rows: Sequence[Document]) -> None:
-    from skulkctl.views.purge import AFTER, PURGE, node_rows
-    from skulkctl.views.read import flag
-
-    call.show_rows(PURGE, rows)
-    if call.format in ("table", "wide") and rows and not flag(answer, "dryRun"):
-        write("\n" + call.style.rows(AFTER, node_rows(answer)))
+    known = node_items(call.daemon.state())
+    return [find_node(known, name, call.talk.note)["id"] for name in typed]
 
 
-def _end(call: Invocation, silent: Sequence[Document]) -> int:
-    from skulkctl.views.read import sequence
+def _show(call: Invocation, answer: PurgeResult) -> None:
+    from skulkctl.storage.purge import AFTER, PURGE, node_items, purge_items
 
-    for row in silent:
-        call.talk.warning(f"{row['node']}: no answer: {next(iter(sequence(row, 'reasons')), '')}")
+    items = purge_items(answer)
+    call.show_rows(PURGE, items)
+    if call.format in ("table", "wide") and items and not answer.dry_run:
+        write("\n" + call.style.rows(AFTER, node_items(answer)))
+
+
+def _end(call: Invocation, answer: PurgeResult) -> int:
+    silent = [node for node in answer.nodes if not node.ok]
+    for node in silent:
+        why = node.error or "no reason given"
+        call.talk.warning(f"{node.name or node.node_id}: no answer: {why}")
     return ExitCode.PARTIAL if silent else ExitCode.DONE
 
 

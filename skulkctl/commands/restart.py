@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +10,6 @@ import typer
 
 from skulkctl.command import new_app
 from skulkctl.errors import (
-    CliError,
     DeadlinePassed,
     NotFound,
     PartialAnswer,
@@ -25,8 +24,9 @@ from skulkctl.options import CONFIRM, FORMAT, REACH, verb
 from skulkctl.stdout import write
 
 if TYPE_CHECKING:
-    from skulkctl.client import Client
-    from skulkctl.views.read import Document
+    from skulkctl.daemon.client import Daemon
+    from skulkctl.daemon.state import ClusterState
+    from skulkctl.placement.instances import InstanceItem
 
 app = new_app()
 
@@ -91,7 +91,7 @@ def restart(
     what = f"restart {plan.name} ({plan.node_id})"
     name = plan.name if plan.severe else None
     protect(call, what, Danger(what, name=name, why=plan.consequences))
-    _ask_daemon(call.client, plan)
+    _ask_daemon(call.daemon, plan)
     if wait:
         _report(call, plan, "restarted", _wait_for_new_id(call, plan))
     else:
@@ -112,17 +112,20 @@ class Plan:
 
 
 def _plan(call: Invocation, typed: str) -> Plan:
-    from skulkctl.fetch import Roll, fetch_master, fetch_state
-    from skulkctl.views.instances import instance_items
-    from skulkctl.views.nodes import find_node
+    from skulkctl.daemon.members import Members
+    from skulkctl.nodes.rows import find_node, node_items
+    from skulkctl.placement.instances import instance_items
 
-    snapshot = fetch_state(call.client)
-    nodes = snapshot.nodes(Roll(fetch_master(call.client, snapshot.state, call.talk)))
+    state = call.daemon.state()
+    master_id = call.daemon.master(state.node_ids)
+    if master_id is None:
+        call.talk.note("the master is not known")
+    nodes = node_items(state, Members(master_id))
     found = find_node(nodes, typed, call.talk.note)
-    node_id = str(found["id"])
+    node_id = found["id"]
     consequences = [
         f"it holds a part of {item['modelId']}, which stops answering"
-        for item in instance_items(snapshot.state)
+        for item in instance_items(state)
         if _touches(item, node_id)
     ]
     # A node that cannot be told apart from the master is treated like it.
@@ -130,23 +133,21 @@ def _plan(call: Invocation, typed: str) -> Plan:
     if severe and found["role"] == "master":
         consequences.append(f"it is the master of {len(nodes)} nodes; another has to take over")
     return Plan(
-        name=str(found["name"]),
+        name=found["name"],
         node_id=node_id,
-        known_ids=frozenset(str(item["id"]) for item in nodes),
+        known_ids=frozenset(item["id"] for item in nodes),
         severe=severe,
         consequences=tuple(consequences),
     )
 
 
-def _touches(instance: Document, node_id: str) -> bool:
-    from skulkctl.views.read import sequence, text
-
-    return any(text(runner, "nodeId") == node_id for runner in sequence(instance, "runners"))
+def _touches(instance: InstanceItem, node_id: str) -> bool:
+    return any(runner["nodeId"] == node_id for runner in instance["runners"])
 
 
-def _ask_daemon(client: Client, plan: Plan) -> None:
+def _ask_daemon(daemon: Daemon, plan: Plan) -> None:
     try:
-        client.change("POST", "/admin/restart", node_id=plan.node_id)
+        daemon.restart_node(plan.node_id)
     except RouteMissing:
         raise
     except (NotFound, Refused) as error:
@@ -164,41 +165,33 @@ def _ask_daemon(client: Client, plan: Plan) -> None:
 
 def _wait_for_new_id(call: Invocation, plan: Plan) -> str:
     """Poll until a node of that name has an id that was not there before."""
+    from skulkctl.nodes.rows import node_items
+    from skulkctl.polling import LOOK_S, poll_until
     from skulkctl.units import age_text
 
+    def find(state: ClusterState) -> str | None:
+        back = (node["id"] for node in node_items(state) if node["name"] == plan.name)
+        return next((node_id for node_id in back if node_id not in plan.known_ids), None)
+
     limit_s = call.timeout_s(WAIT_S)
-    end = time.monotonic() + limit_s
     call.talk.note(f"waiting for {plan.name} to come back, at most {age_text(limit_s)}")
-    try:
-        while (left_s := end - time.monotonic()) > 0:
-            new_id = _look(call, plan, min(5.0, left_s))
-            if new_id is not None:
-                return new_id
-            time.sleep(min(POLL_S, left_s))
-    except KeyboardInterrupt:
-        call.talk.warning(f"interrupted; {plan.name} goes on restarting")
-        raise typer.Exit(ExitCode.INTERRUPTED) from None
-    raise DeadlinePassed(
-        f"{plan.name} is not back yet",
-        f"no node of that name with a new id within {age_text(limit_s)}; the restart may go on",
-        hints=["skulkctl nodes"],
+    call.if_interrupted = f"{plan.name} goes on restarting"
+    # No answer is normal while it restarts.
+    found = poll_until(
+        lambda left_s: call.daemon.within(min(LOOK_S, left_s)).state(),
+        find,
+        limit_s,
+        every_s=POLL_S,
+        patience_s=math.inf,
+        on_error=lambda error: call.talk.detail(error.what),
     )
-
-
-def _look(call: Invocation, plan: Plan, timeout_s: float) -> str | None:
-    """The new id, if the node is back. Nobody answering is normal while it restarts."""
-    from skulkctl.client import Client
-    from skulkctl.fetch import fetch_state
-
-    # A new client each time: the endpoint that answered may be the one that restarts.
-    client = Client(call.target, timeout_s, call.talk.detail)
-    try:
-        nodes = fetch_state(client).nodes()
-    except CliError as error:
-        call.talk.detail(error.what)
-        return None
-    back = (str(node["id"]) for node in nodes if node["name"] == plan.name)
-    return next((node_id for node_id in back if node_id not in plan.known_ids), None)
+    if found is None:
+        raise DeadlinePassed(
+            f"{plan.name} is not back yet",
+            f"no node of that name with a new id within {age_text(limit_s)}; the restart may go on",
+            hints=["skulkctl nodes"],
+        )
+    return found
 
 
 def _report(call: Invocation, plan: Plan, action: str, new_id: str | None = None) -> None:

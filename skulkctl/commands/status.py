@@ -35,35 +35,32 @@ def status(
     not answer. With --check the exit code is 0 when all is well, 7 when there is a problem and 5
     when no daemon answers. The checks that need more questions are in doctor.
     """
+    from skulkctl.commands.nodes import tell_gaps
     from skulkctl.contexts import ONE_OFF_NAME
-    from skulkctl.fetch import call_roll, fetch_members, fetch_state
-    from skulkctl.views.instances import instance_items
-    from skulkctl.views.status import status_document, status_screen
+    from skulkctl.nodes.rows import node_items
+    from skulkctl.nodes.status_page import status_document, status_screen
+    from skulkctl.placement.instances import instance_items
 
-    client = call.client
-    snapshot = fetch_state(client)
-    roll = fetch_members(client, call.talk)
-    if roll is None:
-        roll = call_roll(client, snapshot.state, call.talk)
-    name = call.target.context.name
+    state = call.daemon.state()
+    members = call.daemon.members(state.node_ids)
+    tell_gaps(call.talk, members)
+    context = call.target.context.name
     document = status_document(
-        None if name == ONE_OFF_NAME else name,
-        client.endpoint,
-        snapshot.state,
-        snapshot.nodes(roll),
-        instance_items(snapshot.state),
-        roll.session,
-        roll.lost,
-        roll.warnings(),
+        None if context == ONE_OFF_NAME else context,
+        call.daemon.endpoint,
+        state,
+        members,
+        node_items(state, members),
+        instance_items(state),
     )
-    style = call.style
-    name = str(document["context"] or client.endpoint)
-    page = style.single(
-        "Status", document, name, lambda _: status_screen(document, style.colour, style.room)
+    style, name = call.style, document["context"] or document["endpoint"]
+    write(
+        style.single(
+            "Status", document, name, lambda _: status_screen(document, style.colour, style.room)
+        )
     )
-    write(page)
     if not document["healthy"]:
         call.talk.hint("skulkctl doctor")
     if check:
         return ExitCode.DONE if document["healthy"] else ExitCode.PROBLEM
-    return ExitCode.PARTIAL if roll.silent or roll.lost else ExitCode.DONE
+    return ExitCode.PARTIAL if members.is_partial else ExitCode.DONE

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,9 +13,8 @@ from skulkctl.options import FORMAT, REACH, TABLE, verb
 from skulkctl.stdout import write
 
 if TYPE_CHECKING:
-    from skulkctl.client import Client
     from skulkctl.output import Style
-    from skulkctl.views.read import Document
+    from skulkctl.storage.rows import StorageItem
 
 app = new_app()
 
@@ -43,11 +41,13 @@ def storage(
     KEEP is the grace budget of staging_keep_recent_gb, EVICT what the next eviction would free
     beyond it. A node that does not answer stays in the list as NO ANSWER and the exit code is 8.
     """
-    from skulkctl.views.storage import COPIES, STORAGE, copies_of, total_of
+    from skulkctl.storage.rows import COPIES, STORAGE, copies_of, total_of
 
     if watch:
         _watch(call, all_nodes)
-    items = fetch_storage(call, call.client, all_nodes)
+    items = _fetch(call, all_nodes)
+    if all_nodes and not call.daemon.tells_all_storage():
+        call.talk.note("this server knows only its own storage; ask each node with --endpoint")
     if call.format in ("table", "wide"):
         rows = [*items, *([total_of(items)] if len(items) > 1 else [])]
         call.show_rows(STORAGE, rows)
@@ -62,23 +62,12 @@ def storage(
     return ExitCode.PARTIAL if silent else ExitCode.DONE
 
 
-def fetch_storage(call: Invocation, client: Client, all_nodes: bool) -> list[dict[str, object]]:
-    """The storage of one node or all; a server without our endpoint tells only of itself."""
-    from skulkctl.fetch import fetch_state
-    from skulkctl.views.nodes import node_name
-    from skulkctl.views.read import text
-    from skulkctl.views.storage import local_item, storage_items
+def _fetch(call: Invocation, all_nodes: bool) -> list[StorageItem]:
+    """The storage of the node that answers, or of all nodes."""
+    from skulkctl.storage.rows import storage_items
 
-    snapshot = fetch_state(client)
-    answer = client.get_optional("/store/storage/cluster")
-    if answer is None:
-        summary = client.get("/store/storage")
-        node_id = text(summary, "nodeId") or ""
-        answer = local_item(summary, node_name(snapshot.state, node_id))
-        if all_nodes:
-            call.talk.note("this server knows only its own storage; ask each node with --endpoint")
-    now: datetime = snapshot.now
-    items = storage_items(answer, now, snapshot.state)
+    state = call.daemon.state()
+    items = storage_items(call.daemon.storage(local=not all_nodes), state)
     return items if all_nodes else items[:1]
 
 
@@ -90,12 +79,8 @@ def _plain_style(call: Invocation) -> Style:
 
 
 def _watch(call: Invocation, all_nodes: bool) -> None:
-    from skulkctl.client import DEFAULT_TIMEOUT_S, Client
     from skulkctl.follow import watch_rows
-    from skulkctl.views.storage import COPIES, copies_of
+    from skulkctl.storage.rows import COPIES, copies_of
 
-    def load() -> list[Document]:
-        client = Client(call.target, call.timeout_s(DEFAULT_TIMEOUT_S), call.talk.detail)
-        return copies_of(fetch_storage(call, client, all_nodes))
-
-    watch_rows(call, COPIES, load, ("state", "complete", "inUseBy"))
+    notable = ("state", "complete", "inUseBy")
+    watch_rows(call, COPIES, lambda: copies_of(_fetch(call, all_nodes)), notable)

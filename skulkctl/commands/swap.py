@@ -1,4 +1,4 @@
-"""`skulkctl swap`: put one model in the place of another."""
+"""`skulkctl swap`: replace one model by another."""
 
 from __future__ import annotations
 
@@ -11,11 +11,20 @@ from skulkctl.errors import CliError, NotFound, Refused, RouteMissing
 from skulkctl.exits import ExitCode
 from skulkctl.invocation import Invocation
 from skulkctl.options import CONFIRM, FORMAT, REACH, verb
-from skulkctl.placing import HOW, WHERE, Order, ask_daemon, fetch_previews, look_up, make_order
+from skulkctl.placement.orders import (
+    HOW,
+    WHERE,
+    Order,
+    ask_daemon,
+    fetch_previews,
+    look_up,
+    make_order,
+)
 from skulkctl.stdout import write
 
 if TYPE_CHECKING:
-    from skulkctl.views.read import Document
+    from skulkctl.placement.instances import InstanceItem
+    from skulkctl.placement.plans import PlacedItem
 
 app = new_app()
 
@@ -38,14 +47,14 @@ def swap(
     new: Annotated[str, typer.Argument(metavar="NEW", help="Model that takes its place.")],
     wait: Annotated[bool, typer.Option("--wait", help="Return when the new one is ready.")] = False,
 ) -> int:
-    """Place a model and take another away.
+    """Place a model and unload another.
 
     When both fit, the new one is placed first, and with --wait the old one serves until the new
     one is ready. When they do not fit together the old one is deleted first; then nobody serves
     until the new one is ready. Asks first.
     """
     from skulkctl.confirm import Danger, protect
-    from skulkctl.views.instances import find_instance, instance_items, short_instance
+    from skulkctl.placement.instances import find_instance, instance_items, short_instance
 
     order = make_order(call, new)
     item = find_instance(instance_items(order.state), old, call.talk.note)
@@ -69,25 +78,29 @@ def swap(
 
 def _fits_beside(call: Invocation, order: Order) -> bool:
     """Whether the planner would place it as things are. A daemon that cannot say: no."""
-    from skulkctl.views.placement import choose_preview
+    from skulkctl.placement.plans import choose_preview
 
     try:
-        return choose_preview(fetch_previews(call, order), order.body) is not None
+        return choose_preview(fetch_previews(call, order), order.params) is not None
     except (RouteMissing, Refused):
         return False
 
 
-def _new_first(call: Invocation, order: Order, old: Document, wait: bool) -> Document:
+def _new_first(
+    call: Invocation, order: Order, old: InstanceItem, wait: bool
+) -> InstanceItem | PlacedItem:
     placed = _place(call, order, wait)
     _delete(call, old)
     return placed
 
 
-def _old_first(call: Invocation, order: Order, old: Document, wait: bool) -> Document:
-    from skulkctl.watch import Goal, wait_for
+def _old_first(
+    call: Invocation, order: Order, old: InstanceItem, wait: bool
+) -> InstanceItem | PlacedItem:
+    from skulkctl.placement.waiting import Goal, wait_for
 
     _delete(call, old)
-    wait_for(call, Goal(str(old["id"]), str(old["modelId"]), "deleted", frozenset()))
+    wait_for(call, Goal(old["id"], old["modelId"], "deleted", frozenset()))
     try:
         return _place(call, order, wait)
     except CliError as error:
@@ -95,39 +108,36 @@ def _old_first(call: Invocation, order: Order, old: Document, wait: bool) -> Doc
         raise
 
 
-def _place(call: Invocation, order: Order, wait: bool) -> Document:
-    from skulkctl.watch import Goal, wait_for
+def _place(call: Invocation, order: Order, wait: bool) -> InstanceItem | PlacedItem:
+    from skulkctl.placement.waiting import Goal, wait_for
 
     instance_id = ask_daemon(call, order)
     if instance_id is None:
         raise CliError(
-            f"{order.model_id} was accepted, but no new instance is to be seen",
+            f"{order.model_id} was accepted, but no new instance is listed",
             hints=["skulkctl instances"],
         )
     if not wait:
         return look_up(call, instance_id, order)
-    unseen: Document = {"id": instance_id, "modelId": order.model_id, "nodes": []}
-    return wait_for(call, Goal(instance_id, order.model_id)) or unseen
+    return wait_for(call, Goal(instance_id, order.model_id)) or look_up(call, instance_id, order)
 
 
-def _delete(call: Invocation, old: Document) -> None:
-    from skulkctl.client import path_segment
-
+def _delete(call: Invocation, old: InstanceItem) -> None:
     try:
-        call.client.change("DELETE", f"/instance/{path_segment(str(old['id']))}")
+        call.daemon.delete(old["id"])
     except RouteMissing:
         raise
     except NotFound:
-        call.talk.note(f"{old['modelId']} was gone already")
+        call.talk.note(f"{old['modelId']} was already gone")
 
 
-def _report(call: Invocation, item: Document, order: Order, action: str) -> None:
-    from skulkctl.views.placement import outcome, placed_line
+def _report(call: Invocation, item: InstanceItem | PlacedItem, order: Order, action: str) -> None:
+    from skulkctl.placement.plans import outcome, placed_line
 
     line = (
-        f"would put {order.model_id} in the place of {placed_line(item, '').strip()}\n"
+        f"would replace {placed_line(item, '').strip()} by {order.model_id}\n"
         if action == "would swap"
         else placed_line(item, action)
     )
     document = {**outcome(action, item), "newModelId": order.model_id}
-    write(call.style.single("Swap", document, str(item["id"] or ""), lambda _: line))
+    write(call.style.single("Swap", document, item["id"] or "", lambda _: line))

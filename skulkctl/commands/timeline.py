@@ -41,7 +41,9 @@ def PATIENCE(
     hang_after: Annotated[
         str | None,
         typer.Option(
-            "--hang-after", metavar="TIME", help="Standing still so long is a hang (30s)."
+            "--hang-after",
+            metavar="TIME",
+            help="Report a hang after this long without progress (default: 30s).",
         ),
     ] = None,
     span: Annotated[
@@ -102,7 +104,7 @@ def _feed(call: Invocation, source: str | None) -> Feed:
     from skulkctl.tui.feed import LiveFeed, ReplayFeed
 
     if source is None:
-        return LiveFeed(call.target, call.timeout_s(15.0))
+        return LiveFeed(call.target, call.timeout_s(15.0), call.daemon)
     from skulkctl.recordings import read_frames
 
     return ReplayFeed(read_frames(Path(source)))

@@ -35,7 +35,7 @@ def top(call: Invocation) -> int:
     every_s, view = pace_s(call), view_of(call)
     from skulkctl.tui.top_app import TopApp, TopFeed
 
-    feed = TopFeed(call.target, call.timeout_s(15.0))
+    feed = TopFeed(call.target, call.timeout_s(15.0), call.daemon)
     if not wants_screen(call):
         write(_once(call, feed, view))
         return ExitCode.DONE

@@ -202,7 +202,7 @@ def export(
     ] = None,
 ) -> int:
     """Write a trace as a file that https://ui.perfetto.dev opens."""
-    from skulkctl.answers import error_of
+    from skulkctl.daemon.answers import error_of
 
     path = _path(call, task, command)
     answer = call.client.send("GET", f"{path}/raw")

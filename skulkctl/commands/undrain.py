@@ -30,10 +30,10 @@ def undrain(
 ) -> int:
     """Bring a node back into rotation after drain."""
     from skulkctl.confirm import protect
-    from skulkctl.draining import change, choose_nodes
+    from skulkctl.nodes.draining import change, choose_nodes
 
     nodes = choose_nodes(call, node, all_nodes)
-    names = ", ".join(str(item["name"]) for item in nodes)
+    names = ", ".join(item["name"] for item in nodes)
     if call.options.get("dry_run"):
         call.talk.note(f"would bring back {names}")
         return ExitCode.DONE

@@ -14,7 +14,7 @@ from skulkctl.options import FORMAT, REACH, verb
 from skulkctl.stdout import write
 
 if TYPE_CHECKING:
-    from skulkctl.views.read import Document
+    from skulkctl.placement.instances import InstanceItem
 
 app = new_app()
 
@@ -52,16 +52,15 @@ def wait(
     instance is deleted; --timeout (10m if not given) ends it with exit 6. An instance that is
     not there counts as deleted, and for --for ready as not found.
     """
-    from skulkctl.fetch import fetch_state
-    from skulkctl.model_names import best_of, find_placed
-    from skulkctl.views.instances import instance_items
-    from skulkctl.watch import GOALS, Goal, read_fail_on, wait_for
+    from skulkctl.placement.instances import instance_items
+    from skulkctl.placement.placed import best_of, find_placed
+    from skulkctl.placement.waiting import GOALS, Goal, read_fail_on, wait_for
 
     if goal not in GOALS:
         raise UsageMistake(f"--for {goal}: choose one of {', '.join(GOALS)}")
     ends = read_fail_on(fail_on, goal)
     try:
-        several = find_placed(instance_items(fetch_state(call.client).state), instance)
+        several = find_placed(instance_items(call.daemon.state()), instance)
     except NotFound:
         if goal != "deleted":
             raise
@@ -70,17 +69,16 @@ def wait(
     if goal == "deleted" and len(several) > 1:
         raise UsageMistake(
             f"{several[0]['modelId']} is placed {len(several)} times; give the id of one instance",
-            *(str(item["id"]) for item in several),
+            *(item["id"] for item in several),
         )
     found = best_of(several)
-    instance_id, model_id = str(found["id"]), str(found["modelId"])
-    last = wait_for(call, Goal(instance_id, model_id, goal, ends))
+    last = wait_for(call, Goal(found["id"], found["modelId"], goal, ends))
     _report(call, last or found, goal)
     return ExitCode.DONE
 
 
-def _report(call: Invocation, item: Document, action: str) -> None:
-    from skulkctl.views.placement import outcome, placed_line
+def _report(call: Invocation, item: InstanceItem, action: str) -> None:
+    from skulkctl.placement.plans import outcome, placed_line
 
     document, line = outcome(action, item), placed_line(item, action)
-    write(call.style.single("Wait", document, str(item["id"]), lambda _: line))
+    write(call.style.single("Wait", document, item["id"], lambda _: line))

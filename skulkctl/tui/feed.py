@@ -15,6 +15,7 @@ from skulkctl.views.read import Document, sequence, text
 
 if TYPE_CHECKING:
     from skulkctl.contexts import Target
+    from skulkctl.daemon.client import Daemon
 
 PATHS = ("/v1/cluster/timeline", "/v1/diagnostics/cluster/timeline")
 """Our own endpoint, and that of a stock node, which says less."""
@@ -46,9 +47,10 @@ class LiveFeed:
 
     live = True
 
-    def __init__(self, target: Target, timeout_s: float) -> None:
+    def __init__(self, target: Target, timeout_s: float, daemon: Daemon) -> None:
         self._target = target
         self._timeout_s = timeout_s
+        self.daemon = daemon
         self._names: dict[str, str] = {}
         self._first_seen: dict[str, datetime] = {}
 
@@ -61,20 +63,12 @@ class LiveFeed:
         timeline = client.get_first(*PATHS)
         if not isinstance(timeline, Mapping):
             raise CliError(f"{client.endpoint} gave no timeline")
-        timeline = complete_timeline(client, timeline, self._first_seen)
+        timeline = complete_timeline(client, self.daemon, timeline, self._first_seen)
         if not nodes_of(timeline) <= self._names.keys():
             # A node that is lost keeps its name, which nobody else knows any more.
-            self._names |= self._ask_names(client)
+            state = self.daemon.state()
+            self._names |= {node_id: state.node_name(node_id) for node_id in state.node_ids}
         return Frame(timeline, dict(self._names))
-
-    def _ask_names(self, client: object) -> dict[str, str]:
-        from skulkctl.client import Client
-        from skulkctl.fetch import fetch_state
-
-        if not isinstance(client, Client):
-            return {}
-        nodes = fetch_state(client).nodes()
-        return {str(node["id"]): str(node["name"]) for node in nodes}
 
 
 def nodes_of(timeline: Document) -> set[str]:

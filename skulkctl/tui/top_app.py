@@ -2,42 +2,38 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, cast
+from collections.abc import Sequence
+from typing import ClassVar, cast
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
+from skulkctl.daemon.members import Members, from_view
+from skulkctl.daemon.state import ClusterState
+from skulkctl.errors import RouteMissing
+from skulkctl.nodes.rows import NodeItem, node_items, with_lost
 from skulkctl.tui.feed import Frame, LiveFeed
 from skulkctl.tui.lines import line
 from skulkctl.tui.timeline_app import TimelineApp
 from skulkctl.tui.timeline_screen import TimelineScreen
 from skulkctl.tui.top_page import top_items, top_page
 from skulkctl.tui.widgets import LinesView
-from skulkctl.views.read import Document
-
-if TYPE_CHECKING:
-    from skulkctl.contexts import Target
 
 
 class TopFeed(LiveFeed):
     """Also asks for the state, every time."""
 
-    def __init__(self, target: Target, timeout_s: float) -> None:
-        super().__init__(target, timeout_s)
-        self.nodes: list[Document] = []
-        self.state: Document = {}
-        self._asking = (target, timeout_s)
+    nodes: Sequence[NodeItem] = ()
+    state = ClusterState({})
 
     def poll(self) -> Frame:
-        from skulkctl.client import Client
-        from skulkctl.fetch import MEMBERS_PATH, fetch_state, read_members
-
-        client = Client(*self._asking)
-        snapshot, members = fetch_state(client), client.get_optional(MEMBERS_PATH)
-        roll = None if members is None else read_members(members)
-        nodes = snapshot.nodes() if roll is None else snapshot.nodes_and_lost(roll)
-        self.state, self.nodes = snapshot.state, list(nodes)
+        self.state = self.daemon.state()
+        try:
+            members = from_view(self.daemon.cluster())
+        except RouteMissing:
+            members = Members()
+        self.nodes = with_lost(node_items(self.state, members), members.lost)
         return super().poll()
 
 
@@ -71,8 +67,8 @@ class TopScreen(Screen[None]):
             view.show([line((f" top  {app.waiting_for}", "muted"))])
             return
         feed = app.setup.feed
-        nodes = feed.nodes if isinstance(feed, TopFeed) else []
-        state = feed.state if isinstance(feed, TopFeed) else {}
+        nodes = feed.nodes if isinstance(feed, TopFeed) else ()
+        state = feed.state if isinstance(feed, TopFeed) else ClusterState({})
         items = top_items(shot, nodes, state)
         view.show(top_page(shot, app.view, items, self.size.width, self.size.height))
 

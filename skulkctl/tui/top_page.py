@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from skulkctl.layout import GUTTER, Cells, cell_lines, fit, without_owner
+from skulkctl.nodes.rows import LOST, NodeItem, lost_since_text
+from skulkctl.placement.instances import OPEN
+from skulkctl.placement.requests import request_items
 from skulkctl.screen import pad
 from skulkctl.tables import EMPTY
 from skulkctl.tui.banner import ROLES
@@ -15,10 +18,12 @@ from skulkctl.tui.shots import WIDE, Shot, View
 from skulkctl.units import age_text, size_text
 from skulkctl.verdict import PROBLEMS
 from skulkctl.verdict.ranks import Group, Rank
-from skulkctl.views.instances import OPEN
-from skulkctl.views.nodes import LOST, lost_since_text
-from skulkctl.views.read import Document, integer, mapping, number, text
-from skulkctl.views.tasks import task_items
+from skulkctl.views.read import Document, integer, number, text
+from skulkd.wire.ids import NodeId
+
+if TYPE_CHECKING:
+    from skulkctl.daemon.state import ClusterState
+    from skulkd.wire.machine import SystemPerformanceProfile
 
 WINDOW_S = 10.0
 """Tokens per second are those of the last seconds."""
@@ -40,7 +45,7 @@ def tokens_per_second(rank: Rank, skews: Mapping[str, float], now_s: float) -> f
     return sum(found) if found else None
 
 
-def top_items(shot: Shot, nodes: Sequence[Document], state: Document) -> dict[str, object]:
+def top_items(shot: Shot, nodes: Sequence[NodeItem], state: ClusterState) -> dict[str, object]:
     """Everything that is shown, as data."""
     runners = [
         {
@@ -66,7 +71,7 @@ def top_items(shot: Shot, nodes: Sequence[Document], state: Document) -> dict[st
     }
 
 
-def _total_speed(shot: Shot, state: Document) -> float | None:
+def _total_speed(shot: Shot, state: ClusterState) -> float | None:
     """What rank 0 of each instance measures; None while work goes on and nobody measures it."""
     firsts = [group.ranks[0] for group in shot.groups if group.ranks]
     speeds = [tokens_per_second(rank, shot.skews, shot.now_s) for rank in firsts]
@@ -74,31 +79,34 @@ def _total_speed(shot: Shot, state: Document) -> float | None:
     return None if not known and _is_busy(shot.groups, state) else sum(known)
 
 
-def _is_busy(groups: Sequence[Group], state: Document) -> bool:
-    if any(task["status"] in OPEN for task in task_items(state)):
+def _is_busy(groups: Sequence[Group], state: ClusterState) -> bool:
+    if any(task["status"] in OPEN for task in request_items(state)):
         return True
     return any(rank.status == "RunnerRunning" for group in groups for rank in group.ranks)
 
 
-def _node(node: Document, state: Document) -> dict[str, object]:
-    system = mapping(state, "nodeSystem", str(node.get("id")))
-    ratio = number(system, "accelerator", "utilizationRatio")
-    usage = number(system, "gpuUsage")
-    gpu = ratio * 100 if ratio is not None else None if usage is None else usage
-    total = integer(node, "memory", "totalBytes")
-    free = integer(node, "memory", "availableBytes")
+def _node(node: NodeItem, state: ClusterState) -> dict[str, object]:
+    system, memory = state.node_system.get(NodeId(node["id"])), node["memory"]
+    is_lost = node["health"] == LOST
     return {
-        "name": node.get("name"),
-        "health": node.get("health"),
-        "lostSince": node.get("lastSeen") if node.get("health") == LOST else None,
-        "lostSeconds": node.get("seenSecondsAgo") if node.get("health") == LOST else None,
-        "draining": node.get("draining"),
-        "memoryTotalBytes": total,
-        "memoryUsedBytes": None if total is None or free is None else total - free,
-        "gpuPercent": gpu,
-        "cpuPercent": number(system, "pcpuUsage"),
-        "powerWatts": number(system, "sysPower"),
+        "name": node["name"],
+        "health": node["health"],
+        "lostSince": node["lastSeen"] if is_lost else None,
+        "lostSeconds": node["seenSecondsAgo"] if is_lost else None,
+        "draining": node["draining"],
+        "memoryTotalBytes": memory["totalBytes"] if memory else None,
+        "memoryUsedBytes": memory["totalBytes"] - memory["availableBytes"] if memory else None,
+        "gpuPercent": _gpu_percent(system),
+        "cpuPercent": system.pcpu_usage if system else None,
+        "powerWatts": system.sys_power if system else None,
     }
+
+
+def _gpu_percent(system: SystemPerformanceProfile | None) -> float | None:
+    if system is None:
+        return None
+    ratio = system.accelerator.utilization_ratio if system.accelerator else None
+    return system.gpu_usage if ratio is None else ratio * 100
 
 
 def top_page(
@@ -131,7 +139,7 @@ def _lost_lines(nodes: Sequence[Document]) -> list[Line]:
 
 
 def _lost_since(node: Document) -> str:
-    return lost_since_text({"since": node["lostSince"], "sinceSeconds": node["lostSeconds"]})
+    return lost_since_text(str(node["lostSince"]), number(node, "lostSeconds") or 0.0)
 
 
 def _list(items: Mapping[str, object], name: str) -> list[Document]:

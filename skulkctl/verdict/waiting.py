@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from skulkctl.placement.downloads import progress_text
 from skulkctl.units import age_text
 from skulkctl.views.read import integer, mapping, number, text
-from skulkctl.views.staging import progress_text
 
 FILES, MEMORY, RANKS = "files", "memory", "ranks"
 STALLED_S = 10.0

@@ -19,9 +19,11 @@ from typing import Any
 from aiohttp import web
 from pydantic_core import to_json
 
+from skulkd import SERVER_NAME
+
 JSON_TYPE = "application/json"
 NO_HEADERS: Mapping[str, str] = {}
-SERVER = "skulkd"
+SERVER = SERVER_NAME
 INPUT_ECHO_LIMIT = 2048
 UNKNOWN_URL = "unknown_url"
 

@@ -183,7 +183,8 @@ async def find_card(node: Services, model_id: str) -> ModelCard:
         except StoreError as looked:
             why = f": {looked.message}"
         hint = error.hint or "see what is known: skulkctl models"
-        raise ApiError(404, f"{error.message}{why}; {hint}") from error
+        text = f"{error.message}{why}; {hint}"
+        raise ApiError(404, text, refusal={"kind": error.kind}) from error
 
 
 async def place_order(node: Services, body: PlaceInstanceParams, card: ModelCard) -> PlaceOrder:

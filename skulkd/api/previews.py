@@ -72,7 +72,8 @@ async def get_previews(request: web.Request, query: PreviewQuery) -> web.Respons
         card = await find_card(node, query.model_id)
     except ApiError as error:
         # The contract's own status and words for an unknown model, here and only here.
-        raise ApiError(400, f"Failed to load model card: {error.message}") from error
+        text = f"Failed to load model card: {error.message}"
+        raise ApiError(400, text, refusal=error.refusal) from error
     wanted = PlaceInstanceParams(
         model_id=card.model_id,
         excluded_nodes=query.excluded_node_ids,

@@ -16,8 +16,9 @@ from skulkd.api.peer_calls import answer_peers, ask_node
 from skulkd.api.routes import RouteTable
 from skulkd.api.services import Services, services
 from skulkd.wire.base import SnakeModel
-from skulkd.wire.ids import InstanceId, NodeId
+from skulkd.wire.ids import InstanceId
 from skulkd.wire.instances import Instance
+from skulkd.wire.placement import RestartInstanceResponse
 from skulkd.worker.group_ports import nodes_by_rank
 from skulkd.worker.refusals import NoSuchInstance
 
@@ -30,12 +31,6 @@ class Order(SnakeModel):
     """The question to each node of the instance."""
 
     instance_id: InstanceId
-
-
-class RestartInstanceResponse(SnakeModel):
-    message: str
-    instance_id: InstanceId
-    node_ids: list[NodeId]
 
 
 @routes.post(

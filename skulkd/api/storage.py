@@ -6,7 +6,7 @@ import asyncio
 from uuid import uuid4
 
 from aiohttp import web
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from skulkd.api.audit import note
 from skulkd.api.errors import ApiError, ok
@@ -16,7 +16,7 @@ from skulkd.peers import Asked, PeerError, PeerRefused, Peers, ask_others
 from skulkd.store.caretaker import Caretaker
 from skulkd.store.errors import StoreError
 from skulkd.store.uses import name_of
-from skulkd.wire.base import narrow
+from skulkd.wire.base import SnakeModel, narrow
 from skulkd.wire.ids import CommandId, ModelId, NodeId
 from skulkd.wire.storage import (
     ClusterStorage,
@@ -70,11 +70,20 @@ async def get_storage(request: web.Request) -> web.Response:
     return ok(narrow(summary, NodeStorageSummary).model_dump_json().encode())
 
 
+class StorageQuery(SnakeModel):
+    local: bool = Field(default=False, description="Only the node that answers.")
+
+
 @routes.get(
-    "/store/storage/cluster", scope="read", summary="The same of every node", answer=ClusterStorage
+    "/store/storage/cluster",
+    scope="read",
+    summary="The same of every node, and what eviction would do",
+    query=StorageQuery,
+    answer=ClusterStorage,
 )
-async def get_cluster_storage(request: web.Request) -> web.Response:
-    answers = await _everywhere(services(request))
+async def get_cluster_storage(request: web.Request, query: StorageQuery) -> web.Response:
+    node = services(request)
+    answers = [await _own(node)] if query.local else await _everywhere(node)
     return ok(ClusterStorage(nodes=answers).model_dump_json().encode())
 
 
@@ -122,18 +131,20 @@ async def _run_purge(node: Services, body: PurgeRequest) -> PurgeResult:
 async def _everywhere(node: Services) -> list[NodeStorageAnswer]:
     """This node first, then the others by name."""
     asked = asyncio.create_task(ask_others(node.peers, "store.storage", deadline_s=LOOK_S))
-    mine = NodeStorageAnswer(node_id=node.identity.node_id, name=node.identity.name, ok=True)
-    try:
-        summary = await node.store.caretaker.summary()
-        mine = mine.model_copy(update={"storage": summary})
-    except StoreError as error:
-        mine = mine.model_copy(update={"ok": False, "error": error.message})
-    answers = [mine]
+    answers = [await _own(node)]
     for one in sorted(await asked, key=lambda one: (one.peer.name, one.peer.node_id)):
         answer = NodeStorageAnswer(node_id=one.peer.node_id, name=one.peer.name, ok=False)
         storage, why = _read(one)
         answers.append(answer.model_copy(update={"ok": why is None, "error": why} | storage))
     return answers
+
+
+async def _own(node: Services) -> NodeStorageAnswer:
+    mine = NodeStorageAnswer(node_id=node.identity.node_id, name=node.identity.name, ok=True)
+    try:
+        return mine.model_copy(update={"storage": await node.store.caretaker.summary()})
+    except StoreError as error:
+        return mine.model_copy(update={"ok": False, "error": error.message})
 
 
 def _read(one: Asked) -> tuple[dict[str, NodeStorage], str | None]:

@@ -36,7 +36,7 @@ async def get_health(request: web.Request) -> web.Response:
         health = await calls.health()
     except StoreError as error:
         log.info("store health: %s", error.message)
-        raise ApiError(503, UNREACHABLE) from error
+        raise ApiError(503, UNREACHABLE, refusal={"kind": StoreUnreachableError.kind}) from error
     return ok(health.model_dump_json().encode())
 
 
@@ -134,7 +134,7 @@ async def delete_model(request: web.Request) -> web.Response:
 def _calls(request: web.Request) -> StoreCalls:
     calls = services(request).store.calls
     if calls is None:
-        raise ApiError(503, NOT_CONFIGURED)
+        raise ApiError(503, NOT_CONFIGURED, refusal={"kind": "store_not_configured"})
     return calls
 
 

@@ -6,6 +6,7 @@ second old, because health depends on age.
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -108,6 +109,7 @@ class StateView:
         self._versions = (-1, -1)
         self._built_at = 0.0
         self._bytes = b""
+        self._etag = ""
 
     def current(self) -> State:
         """The merged state at this moment."""
@@ -137,5 +139,11 @@ class StateView:
         now = self._clock()
         if versions != self._versions or now - self._built_at >= MAX_AGE_S:
             self._bytes = self.current().model_dump_json().encode()
+            self._etag = f'"{hashlib.blake2b(self._bytes, digest_size=12).hexdigest()}"'
             self._versions, self._built_at = versions, now
         return self._bytes
+
+    @property
+    def etag(self) -> str:
+        """Of the bytes that were given last; another content has another one."""
+        return self._etag

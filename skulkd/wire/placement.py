@@ -50,6 +50,12 @@ class DeleteInstanceResponse(SnakeModel):
     instance_id: InstanceId
 
 
+class RestartInstanceResponse(SnakeModel):
+    message: str
+    instance_id: InstanceId
+    node_ids: list[NodeId]
+
+
 class NodeNeed(SnakeModel):
     """Bytes that a share takes on one node, and what the node may give."""
 

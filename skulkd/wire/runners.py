@@ -11,6 +11,8 @@ STAGING_FAILED: Final = "staging-failed"
 # The shared store cannot provide the files: no other node would get them either, so the
 # instance is not moved.
 STORE_FAILED: Final = "store-failed"
+# The runner is not started again by itself: an operator has to fix something first.
+GIVEN_UP: Final = "Not started again"
 
 
 class RunnerIdle(TaggedModel):
@@ -81,3 +83,12 @@ def obstacle(status: RunnerStatus | None) -> str | None:
         if reason is not None and f"{marker}: " in reason[:60]:
             return marker
     return None
+
+
+def failure_codes(reason: str) -> frozenset[str]:
+    """Which of the codes above the reason of a `RunnerFailed` carries.
+
+    The status has no key for a code, so the code is written before a colon.
+    """
+    known = (MEMORY_GUARD, STAGING_FAILED, STORE_FAILED, GIVEN_UP)
+    return frozenset(code for code in known if f"{code}: " in reason)

@@ -7,6 +7,7 @@ from enum import IntEnum
 from skulkd.runner.exits import MEANINGS, ExitCode
 from skulkd.wire.diagnostics import RunnerPhase
 from skulkd.wire.ids import InstanceId
+from skulkd.wire.runners import GIVEN_UP
 
 _MAX_WORDS = 2000
 RESTARTED = "restarted by an operator"
@@ -21,7 +22,7 @@ def given_up_text(reason: str, why: str, instance_id: InstanceId) -> str:
     """Reason, that nothing is started any more, and what to type after fixing it."""
     first = f"{reason.removesuffix('.')}. " if reason else ""
     command = f"skulkctl restart --instance {instance_id[:8]}"
-    return f"{first}Not started again: {why}; after fixing it, run: {command}"
+    return f"{first}{GIVEN_UP}: {why}; after fixing it, run: {command}"
 
 
 class Blame(IntEnum):

@@ -61,6 +61,8 @@ class StockNode:
     answers: dict[tuple[str, str], Make] = field(default_factory=dict)
     seen: list[Seen] = field(default_factory=list)
     url: str = ""
+    server: str = "stock"
+    """What it calls itself; `skulkd` makes it one of ours."""
     hang: threading.Event = field(default_factory=threading.Event)
 
     def on(self, method: str, path: str, answer: object) -> None:
@@ -100,15 +102,18 @@ class StockNode:
         self.seen.append(seen)
         make = self.answers.get((request.method, request.path))
         if make is None:
-            return web.json_response({"detail": "Not Found"}, status=404)
+            return web.json_response(
+                {"detail": "Not Found"}, status=404, headers={"Server": self.server}
+            )
         answer = make(seen)
         if answer is HANG:
             await asyncio.get_running_loop().run_in_executor(None, self.hang.wait)
             return web.Response()
         reply = answer if isinstance(answer, Reply) else Reply(200, answer)
+        headers = {"Server": self.server}
         if reply.text:
-            return web.Response(status=reply.status, text=str(reply.body))
-        return web.json_response(reply.body, status=reply.status)
+            return web.Response(status=reply.status, text=str(reply.body), headers=headers)
+        return web.json_response(reply.body, status=reply.status, headers=headers)
 
 
 STORAGE = {

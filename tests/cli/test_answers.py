@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from skulkctl.answers import Answer, Request, error_of, is_missing_route, message_lines, read_json
+from skulkctl.daemon.answers import (
+    Answer,
+    Request,
+    error_of,
+    is_missing_route,
+    message_lines,
+    read_json,
+)
 from skulkctl.errors import (
     CliError,
     NotFound,

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from skulkctl.checks import TABLE, Facts, run_checks, without_daemon
-from skulkctl.views.instances import waiting_items
-from skulkctl.views.nodes import node_items
-from skulkctl.views.ring import open_ring_links
-from skulkctl.views.status import status_document
+from skulkctl.daemon.members import Members
+from skulkctl.daemon.state import ClusterState
+from skulkctl.nodes.rows import node_items
+from skulkctl.nodes.status_page import status_document
+from skulkctl.placement.instances import waiting_items
+from skulkctl.placement.ring import open_ring_links
+from skulkd.wire.cluster import ClusterSession, LostNode, NodeWarning
+from skulkd.wire.ids import InstanceId, NodeId
+from skulkd.wire.instances import Host, MlxRingInstance
+from skulkd.wire.placement_record import PlacementsAnswer
+from tests.cli.builders import a_cluster, as_json, some_shards
 from tests.cli.stock import KITE2, recorded
 from tests.timeline.situations import d1, situations
 
 GIB = 1024**3
 
 
-def a_node(name: str = "kite1", free_gib: float = 75, seen_s: float = 1) -> dict[str, Any]:
-    (node, *_) = node_items(recorded("state"), datetime.now(UTC), None)
+def a_node(name: str = "kite1", free_gib: float = 75, seen_s: float = 1) -> Any:
+    (node, *_) = node_items(ClusterState(recorded("state")))
     disk = {"availableBytes": int(free_gib * GIB), "totalBytes": 900 * GIB}
     return {**node, "name": name, "id": f"id-{name}", "disk": disk, "seenSecondsAgo": seen_s}
 
@@ -29,8 +35,8 @@ def facts(**changes: Any) -> Facts:
     well = Facts(
         endpoint="http://kite1:52415",
         nodes=[{**a_node(), "role": "master", "session": "s/1"}],
-        session={"id": "s/1", "ageSeconds": 60.0},
-        warnings={"id-kite1": []},
+        session=ClusterSession(id="s/1", age_seconds=60.0),
+        warnings={NodeId("id-kite1"): []},
         config_problems=[],
         clock_offset_s=0.2,
         secret_modes={"/home/me/cluster.secret": 0o600},
@@ -39,6 +45,14 @@ def facts(**changes: Any) -> Facts:
         storage=[],
     )
     return replace(well, **changes)
+
+
+def a_reason(code: str, message: str) -> dict[str, str]:
+    return {"code": code, "message": message, "remediation": "see to it"}
+
+
+def a_warning(message: str, remediation: str | None = None) -> NodeWarning:
+    return NodeWarning(message=message, remediation=remediation)
 
 
 def results(given: Facts, check: str) -> list[str]:
@@ -128,9 +142,9 @@ def test_a_daemon_that_is_not_ready_fails_with_its_words() -> None:
 def test_health_repeats_nothing_that_another_check_tells() -> None:
     state = recorded("state")
     reasons = state["nodeHealth"][KITE2]["reasons"]
-    reasons.append({"code": "download_failed", "message": "org/name: no space"})
+    reasons.append(a_reason("download_failed", "org/name: no space"))
     state["nodeHealth"][KITE2]["level"] = "error"
-    given = facts(nodes=node_items(state, datetime.now(UTC)))
+    given = facts(nodes=node_items(ClusterState(state)))
     assert results(given, "health") == ["fail"]
     assert message(given, "health") == "kite2: download_failed: org/name: no space"
 
@@ -142,18 +156,18 @@ def test_an_instance_that_is_not_ready_is_told(status: str, result: str) -> None
 
 
 def test_node_warnings_and_config_problems_are_one_row_each() -> None:
-    told = {"id-kite1": [("a", None), ("b", None)]}
+    told = {"id-kite1": [a_warning("a"), a_warning("b")]}
     given = facts(warnings=told, config_problems=["tracing: unknown key"])
     assert results(given, "warnings") == ["warn", "warn"]
     assert results(given, "config") == ["fail"]
 
 
 def test_the_same_warning_of_several_nodes_is_one_row_with_what_helps() -> None:
-    slow = ("no fast BLAS", "install OpenBLAS")
-    full = ("the event log is full", None)
+    slow = a_warning("no fast BLAS", "install OpenBLAS")
+    full = a_warning("the event log is full")
     nodes = [a_node("kite1"), a_node("kite2"), a_node("kite3")]
-    nodes[2]["reasons"] = [{"code": "event_log", "message": full[0]}]
-    told = {"id-kite1": [slow], "id-kite2": [("odd", None), slow], "id-kite3": [slow, full]}
+    nodes[2]["reasons"] = [a_reason("event_log", full.message)]
+    told = {"id-kite1": [slow], "id-kite2": [a_warning("odd"), slow], "id-kite3": [slow, full]}
     rows = [
         (item["message"], item["hint"])
         for item in run_checks(facts(nodes=nodes, warnings=told))
@@ -184,7 +198,7 @@ def test_the_blas_of_every_node_is_named_with_its_speed() -> None:
 
 def test_a_lost_member_fails_with_since_when_and_both_ways_out() -> None:
     lost = {"name": "kite3", "since": "2026-03-04T12:00:00.5Z", "sinceSeconds": 305.0}
-    given = facts(lost=[lost])
+    given = facts(lost=[LostNode.model_validate(lost)])
     assert results(given, "lost") == ["fail"]
     assert message(given, "lost") == (
         "kite3: lost for 5m5s, since 2026-03-04T12:00:00Z: it left without notice"
@@ -200,14 +214,16 @@ def test_status_has_every_warning_of_doctor_that_its_facts_allow() -> None:
         {**a_node("kite3"), "memory": None, "disk": None, "seenSecondsAgo": None},
     ]
     nodes[0]["health"] = "warn"
-    nodes[0]["reasons"] = [{"code": "disk_low", "message": "5 GiB"}]
-    instances = [{"modelId": "m", "status": "starting", "ready": "0/1", "runners": []}]
-    told = {"id-kite1": [("slow", "faster")], "id-kite2": [("slow", "faster")]}
+    nodes[0]["reasons"] = [a_reason("disk_low", "5 GiB")]
+    instances: Any = [{"modelId": "m", "status": "starting", "ready": "0/1", "runners": []}]
+    slow = a_warning("slow", "faster")
+    told = {NodeId("id-kite1"): [slow], NodeId("id-kite2"): [slow]}
     given = facts(nodes=nodes, instances=instances, warnings=told)
-    document: Any = status_document(None, "", {}, nodes, instances, None, (), told)
+    members = Members(warnings=told)
+    document = status_document(None, "", ClusterState({}), members, nodes, instances)
     warned = sorted(str(item["check"]) for item in run_checks(given) if item["result"] == "warn")
     renamed = {"disk_low": "disk", "draining": "rotation"}
-    codes = [str(entry["code"]) for entry in document["warnings"]]
+    codes = [entry["code"] for entry in document["warnings"]]
     assert sorted(renamed.get(code, code) for code in codes) == warned
     assert len(warned) == 9
     assert document["healthy"] is True
@@ -274,29 +290,27 @@ def test_waiting_and_recovered_inform_and_do_not_fail(state: str, result: str) -
 
 
 def test_a_model_without_a_place_is_a_failure() -> None:
-    told = {"waiting": [{"instanceId": "i-1", "modelId": "org/big", "ranks": 2}]}
+    row = {"instanceId": "i-1", "modelId": "org/big", "ranks": 2, "sharding": "Pipeline"}
+    told = PlacementsAnswer.model_validate({"placements": [], "waiting": [row]})
     given = facts(instances=waiting_items(told))
     assert results(given, "instances") == ["fail"]
     assert "org/big has no place" in message(given, "instances")
 
 
-def a_ring(address: str, **interface: str) -> dict[str, Any]:
+def a_ring(address: str, **interface: str) -> ClusterState:
     """Two nodes whose ranks reach each other at this address; the interface is the second's."""
-    shards = {
-        "modelId": "org/model",
-        "nodeToRunner": {"node-a": "run-a", "node-b": "run-b"},
-        "runnerToShard": {
-            "run-a": {"PipelineShardMetadata": {"deviceRank": 0}},
-            "run-b": {"PipelineShardMetadata": {"deviceRank": 1}},
-        },
-    }
     hosts = {
-        "node-a": [{"ip": "0.0.0.0", "port": 1}, {"ip": address, "port": 1}],
-        "node-b": [{"ip": "10.0.0.1", "port": 1}, {"ip": "0.0.0.0", "port": 1}],
+        "node-a": [Host(ip="0.0.0.0", port=1), Host(ip=address, port=1)],
+        "node-b": [Host(ip="10.0.0.1", port=1), Host(ip="0.0.0.0", port=1)],
     }
-    ring = {"MlxRingInstance": {"shardAssignments": shards, "hostsByNode": hosts}}
-    network = {"node-b": {"interfaces": [{"ipAddress": address, **interface}]}}
-    return {"instances": {"0123456789ab": ring}, "nodeNetwork": network}
+    ring = MlxRingInstance(
+        instance_id=InstanceId("0123456789ab"),
+        shard_assignments=some_shards("org/model", **{"node-a": "run-a", "node-b": "run-b"}),
+        hosts_by_node={NodeId(node): known for node, known in hosts.items()},
+        ephemeral_port=1,
+    )
+    network = {"interfaces": [{"name": "eth1", "ipAddress": address, **interface}]}
+    return a_cluster(instances={ring.instance_id: as_json(ring)}, nodeNetwork={"node-b": network})
 
 
 @pytest.mark.parametrize(

@@ -22,22 +22,22 @@ from skulkctl.layout import (
     without_owner,
     wrap,
 )
+from skulkctl.models.rows import MODELS
+from skulkctl.nodes.load import LOAD
+from skulkctl.nodes.rows import NODES
+from skulkctl.nodes.status_page import PROBLEMS, status_screen
 from skulkctl.output import Style
+from skulkctl.placement.instances import INSTANCES
+from skulkctl.placement.plans import plan_screen
+from skulkctl.placement.previews import PREVIEWS, preview_screen
 from skulkctl.resources import RESOURCES
 from skulkctl.screen import width
+from skulkctl.storage.purge import AFTER, PURGE
+from skulkctl.storage.rows import COPIES, STORAGE
+from skulkctl.storage.store import STORE
 from skulkctl.tables import Column, Resource, render
 from skulkctl.views.config import SETTINGS
 from skulkctl.views.diagnostics import diagnostics_screen
-from skulkctl.views.instances import INSTANCES
-from skulkctl.views.load import LOAD
-from skulkctl.views.models import MODELS
-from skulkctl.views.nodes import NODES
-from skulkctl.views.placement import plan_screen
-from skulkctl.views.previews import PREVIEWS, preview_screen
-from skulkctl.views.purge import AFTER, PURGE
-from skulkctl.views.status import PROBLEMS, status_screen
-from skulkctl.views.storage import COPIES, STORAGE
-from skulkctl.views.store import STORE
 from skulkctl.views.swarm import swarm_screen
 from skulkctl.views.tokens import TOKENS
 from skulkctl.views.traces import STATS, TRACES
@@ -356,6 +356,7 @@ def status() -> Item:
         "endpoint": "http://studio-rack-3-upper.example.net:52415",
         "healthy": False,
         "nodes": [{"name": f"{name}-{n}"} for n in range(3) for name in NAMES],
+        "lost": [],
         "master": NAMES[0],
         "session": {"id": NODE_IDS[0], "ageSeconds": 483.0},
         "versions": ["1.3.0"],

@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 
-from skulkctl.fetch import read_members
 from skulkctl.follow import changes, differences
-from skulkctl.views.nodes import skew, trip
+from skulkctl.nodes.rows import skew, trip
 from tests.cli.conftest import Cli
 from tests.cli.stock import KITE1, KITE2, KITE3, Reply, StockNode, recorded
 from tests.daemon_process import wait_until
@@ -39,6 +38,8 @@ def member(node_id: str, name: str, **extra: Any) -> dict[str, Any]:
 
 def members(*nodes: dict[str, Any]) -> dict[str, Any]:
     return {
+        "generatedAt": "2026-03-04T12:00:00+00:00",
+        "localNodeId": KITE1,
         "masterNodeId": KITE1,
         "session": {"id": "s/7", "ageSeconds": 130.0},
         "nodes": list(nodes),
@@ -121,13 +122,6 @@ def test_a_skew_has_a_direction(value: float | None, shown: str) -> None:
 
 def test_a_trip_that_nobody_measured_is_empty() -> None:
     assert trip(None) == "-"
-
-
-def test_members_are_read_from_any_answer() -> None:
-    assert read_members({}).members == {}
-    assert read_members({"nodes": [{"nodeId": "a", "ok": False}]}).silent == {
-        "a": "no reason given"
-    }
 
 
 def test_only_notable_facts_make_a_change() -> None:
@@ -283,7 +277,7 @@ def test_a_lost_node_is_forgotten_by_its_whole_name(cli: Cli, stock: StockNode) 
 def test_a_stock_server_has_no_lost_nodes(cli: Cli, stock: StockNode) -> None:
     result = cli("nodes", "forget", "kite4", "--yes")
     assert result.code == 4
-    assert "has no /v1/cluster" in result.err
+    assert "does not track lost nodes" in result.err
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.cli.builders import a_request
 from tests.cli.conftest import Cli
 from tests.cli.stock import KITE1, StockNode, recorded
 from tests.timeline.builders import INSTANCE, MODEL, TASK
@@ -34,9 +35,8 @@ def a_timeline(status: str, progress_at: str) -> dict[str, Any]:
 
 
 def with_waiting_task(stock: StockNode, sent_s: float) -> None:
-    task = {"taskId": TASK, "commandId": "c", "instanceId": INSTANCE, "taskStatus": "Pending"}
     state = recorded("state")
-    state["tasks"] = {TASK: {"TextGeneration": task}}
+    state["tasks"] = {TASK: a_request(TASK, "c", INSTANCE, MODEL)}
     stock.on("GET", "/state", state)
     stock.on("GET", "/v1/diagnostics/cluster", lambda _: _diagnostics(sent_s))
 

@@ -10,10 +10,13 @@ import pytest
 
 from skulkctl.checks import Facts
 from skulkctl.checks import storage as storage_check
+from skulkctl.daemon.state import ClusterState
 from skulkctl.follow import changes
 from skulkctl.output import Style
-from skulkctl.views.purge import gains, purge_rows
-from skulkctl.views.storage import COPIES, STORAGE, copies_of, storage_items, total_of
+from skulkctl.storage.purge import gains, purge_items
+from skulkctl.storage.rows import COPIES, STORAGE, copies_of, storage_items, total_of
+from skulkd.wire.storage import ClusterStorage, PurgeResult
+from tests.cli.builders import downloads, ongoing
 from tests.cli.conftest import Cli
 from tests.cli.stock import KITE1, KITE2, Reply, Seen, StockNode
 
@@ -52,14 +55,22 @@ CLUSTER = {
 }  # fmt: skip
 
 
-def transfer(done: int, total: int) -> dict[str, Any]:
-    progress = {
-        "total": {"inBytes": total}, "downloaded": {"inBytes": done}, "speed": 1048576.0,
-        "etaMs": 18000,
-    }  # fmt: skip
-    card = {"modelCard": {"modelId": "org/coming"}}
-    entry = {"shardMetadata": {"PipelineShardMetadata": card}, "downloadProgress": progress}
-    return {"downloads": {KITE1: [{"DownloadOngoing": entry}]}}
+def state(**parts: Any) -> ClusterState:
+    return ClusterState(parts, NOW)
+
+
+def transfer(done: int, total: int) -> ClusterState:
+    return state(downloads=downloads(**{KITE1: ongoing(KITE1, "org/coming", done, total)}))
+
+
+STORED_MODEL = {
+    "model_id": "org/m",
+    "store_path": "org--m",
+    "files": ["config.json"],
+    "downloaded_at": "2026-03-04T12:00:00+00:00",
+    "total_bytes": 5,
+}
+STORED = ClusterStorage.model_validate(CLUSTER)
 
 
 # --- views ---
@@ -74,12 +85,12 @@ TABLE = (
 
 
 def test_nodes_are_rows_with_their_totals() -> None:
-    items = storage_items(CLUSTER, NOW)
+    items = storage_items(STORED, state())
     assert Style().rows(STORAGE, [*items, total_of(items)]) == TABLE
 
 
 def test_copies_tell_their_use_and_their_fate() -> None:
-    assert Style().rows(COPIES, copies_of(storage_items(CLUSTER, NOW))) == (
+    assert Style().rows(COPIES, copies_of(storage_items(STORED, state()))) == (
         "NODE   MODEL        SIZE  UNUSED  STATE       WHY\n"
         "kite1  org/used   4.0GiB      1m  in use      instance 1f2e3d4c\n"
         "kite1  org/old   10.0GiB      2h  evict next  -\n"
@@ -87,7 +98,7 @@ def test_copies_tell_their_use_and_their_fate() -> None:
 
 
 def test_a_model_on_its_way_is_a_row_with_rate_and_time_left() -> None:
-    (item, _) = storage_items(CLUSTER, NOW, transfer(3 * GIB, 12 * GIB))
+    (item, _) = storage_items(STORED, transfer(3 * GIB, 12 * GIB))
     row = copies_of([item])[-1]
     assert row["modelId"] == "org/coming"
     assert row["state"] == "staging 3.0GiB/12.0GiB, 1.0MiB/s, 18s left"
@@ -96,7 +107,7 @@ def test_a_model_on_its_way_is_a_row_with_rate_and_time_left() -> None:
 
 def test_progress_makes_a_row_of_watch_a_changed_one() -> None:
     before, after = (
-        {str(row["id"]): row for row in copies_of(storage_items(CLUSTER, NOW, transfer(n, 100)))}
+        {str(row["id"]): row for row in copies_of(storage_items(STORED, transfer(n, 100)))}
         for n in (10, 20)
     )
     found = list(changes(before, after, ("state", "complete", "inUseBy")))
@@ -106,9 +117,15 @@ def test_progress_makes_a_row_of_watch_a_changed_one() -> None:
 # --- storage ---
 
 
+def cluster_storage(seen: Seen) -> Any:
+    nodes = CLUSTER["nodes"][:1] if "local=true" in seen.path else CLUSTER["nodes"]
+    return {"nodes": nodes}
+
+
 @pytest.fixture
 def ours(stock: StockNode) -> StockNode:
-    stock.on("GET", "/store/storage/cluster", CLUSTER)
+    stock.server = "skulkd"
+    stock.on("GET", "/store/storage/cluster", cluster_storage)
     return stock
 
 
@@ -260,8 +277,8 @@ def test_a_stock_node_is_never_asked_to_purge_what_is_in_use(stock: StockNode, c
 
 def test_purge_rows_and_gains_are_plain_arithmetic() -> None:
     seen = Seen("POST", "/", b"{}", None)
-    answer = purge_answer(seen)
-    assert [row["result"] for row in purge_rows(answer)] == ["purged", "in use", "purged"]
+    answer = PurgeResult.model_validate(purge_answer(seen))
+    assert [row["result"] for row in purge_items(answer)] == ["purged", "in use", "purged"]
     assert gains(answer) == ("kite1: 1 model and 10.0 GiB", "kite2: 1 model and 10.0 GiB")
 
 
@@ -337,7 +354,7 @@ def test_pull_of_a_word_that_is_no_model_is_a_usage_mistake(stock: StockNode, cl
 
 
 def test_rm_from_the_store_asks_and_deletes(stock: StockNode, cli: Cli) -> None:
-    stock.on("GET", "/store/registry", {"entries": [{"model_id": "org/m"}]})
+    stock.on("GET", "/store/registry", {"entries": [STORED_MODEL]})
     stock.on("DELETE", "/store/models/org/m", {"modelId": "org/m", "deleted": True})
     assert cli("model", "rm", "org/m", "--store", "--dry-run").out == "would remove org/m\n"
     missing = cli("model", "rm", "org/x", "--store", "--dry-run")

@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 import copy
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from skulkctl.daemon.members import Members, from_diagnostics
+from skulkctl.daemon.state import ClusterState
 from skulkctl.errors import NotFound, UsageMistake
-from skulkctl.fetch import read_roll
+from skulkctl.nodes.rows import find_node, node_items, rdma_text
+from skulkctl.nodes.status_page import StatusItem, status_document, status_screen
+from skulkctl.placement.instances import instance_items
 from skulkctl.views.config import decided_elsewhere, setting_items
 from skulkctl.views.diagnostics import diagnostics_screen
-from skulkctl.views.instances import instance_items
-from skulkctl.views.nodes import find_node, node_items, rdma_text
 from skulkctl.views.read import dig, size_bytes, tagged, text
-from skulkctl.views.status import status_document, status_screen
+from skulkd.wire.diagnostics import ClusterDiagnostics
+from skulkd.wire.ids import NodeId
 from tests.cli.stock import KITE1, KITE2, KITE3, recorded
 
 GIB = 1024**3
-NOW = datetime.now(UTC)
 
 
-def a_status(state: Any) -> dict[str, object]:
-    nodes = node_items(state, NOW, KITE1)
-    return status_document("lab", "http://kite1:52415", state, nodes, instance_items(state))
+def a_status(document: Any) -> StatusItem:
+    state, members = ClusterState(document), Members(NodeId(KITE1))
+    nodes, instances = node_items(state, members), instance_items(state)
+    return status_document("lab", "http://kite1:52415", state, members, nodes, instances)
 
 
 def test_reading_tolerates_what_is_missing_or_of_another_type() -> None:
@@ -40,7 +42,7 @@ def test_reading_tolerates_what_is_missing_or_of_another_type() -> None:
 
 
 def test_a_node_item_has_bytes_as_integers_and_times_in_utc() -> None:
-    kite1 = node_items(recorded("state"), NOW, KITE1)[0]
+    kite1 = node_items(ClusterState(recorded("state")), Members(NodeId(KITE1)))[0]
     assert kite1["name"] == "kite1"
     assert kite1["role"] == "master"
     assert dig(kite1, "memory", "availableBytes") == 40 * GIB
@@ -50,7 +52,7 @@ def test_a_node_item_has_bytes_as_integers_and_times_in_utc() -> None:
 
 
 def test_the_address_is_one_that_other_machines_can_reach() -> None:
-    kite1 = node_items(recorded("state"), NOW)[0]
+    kite1 = node_items(ClusterState(recorded("state")))[0]
     assert kite1["address"] == "192.168.1.5"
     assert kite1["addresses"] == ["127.0.0.1", "fe80::1", "192.168.1.5"]
 
@@ -71,11 +73,11 @@ def test_rdma_is_on_off_or_not_known_and_names_the_nodes_it_leads_to(
     state["nodeRdmaCtl"] = {} if switch is None else {KITE1: switch}
     edge = {"sourceRdmaIface": "rdma_en2", "sinkRdmaIface": "rdma_en3"}
     state["topology"]["connections"] = {KITE1: {KITE2: [edge]}} if edges else {}
-    assert rdma_text(node_items(state, NOW)[0]["rdma"]) == shown
+    assert rdma_text(node_items(ClusterState(state))[0]["rdma"]) == shown
 
 
 def test_a_half_known_node_is_a_row_with_nulls_and_no_zeros() -> None:
-    kite3 = node_items(recorded("state"), NOW)[2]
+    kite3 = node_items(ClusterState(recorded("state")))[2]
     empty = ("role", "health", "memory", "disk", "accelerator", "address", "version", "os")
     assert {key: kite3[key] for key in empty} == dict.fromkeys(empty)
 
@@ -83,9 +85,10 @@ def test_a_half_known_node_is_a_row_with_nulls_and_no_zeros() -> None:
 def test_silent_nodes_are_those_that_failed_and_those_left_out() -> None:
     cluster = recorded("diagnostics_cluster")
     del cluster["nodes"][1]
-    roll = read_roll(cluster, [KITE1, KITE2, KITE3])
-    assert roll.master_id == KITE1
-    assert roll.silent == {
+    ids = [NodeId(KITE1), NodeId(KITE2), NodeId(KITE3)]
+    members = from_diagnostics(ClusterDiagnostics.model_validate(cluster), ids)
+    assert members.master_id == KITE1
+    assert members.silent == {
         KITE2: "the daemon could not reach it",
         KITE3: "ReadTimeout: timed out",
     }
@@ -96,24 +99,24 @@ def test_silent_nodes_are_those_that_failed_and_those_left_out() -> None:
     [("kite2", KITE2), ("KITE2", KITE2), (KITE3, KITE3), (KITE1[:9], KITE1), ("kite3", KITE3)],
 )
 def test_a_node_is_found_by_name_id_or_unique_prefix(typed: str, found: str) -> None:
-    assert find_node(node_items(recorded("state"), NOW), typed)["id"] == found
+    assert find_node(node_items(ClusterState(recorded("state"))), typed)["id"] == found
 
 
 def test_an_exact_name_wins_over_longer_names_that_begin_with_it() -> None:
     state = recorded("state")
     state["nodeIdentities"][KITE2]["friendlyName"] = "kite11"
-    assert find_node(node_items(state, NOW), "kite1")["id"] == KITE1
+    assert find_node(node_items(ClusterState(state)), "kite1")["id"] == KITE1
 
 
 def test_an_ambiguous_prefix_lists_its_candidates() -> None:
     with pytest.raises(UsageMistake) as raised:
-        find_node(node_items(recorded("state"), NOW), "12D3KooWB")
+        find_node(node_items(ClusterState(recorded("state"))), "12D3KooWB")
     assert raised.value.why == (f"kite2  {KITE2}", f"kite3  {KITE3}")
 
 
 def test_an_unknown_node_is_not_found() -> None:
     with pytest.raises(NotFound) as raised:
-        find_node(node_items(recorded("state"), NOW), "kit9")
+        find_node(node_items(ClusterState(recorded("state"))), "kit9")
     assert raised.value.why == ("nodes: kite1, kite2, kite3",)
 
 
@@ -132,14 +135,14 @@ def test_an_instance_is_ready_when_every_runner_is(runner: Any, ready: str, stat
     state["runners"]["run-b"] = runner
     if runner is None:
         del state["runners"]["run-b"]
-    (item,) = instance_items(state)
+    (item,) = instance_items(ClusterState(state))
     assert (item["ready"], item["status"], item["nodes"]) == (ready, status, ["kite1", "kite2"])
 
 
 def test_a_low_disk_is_a_warning_and_not_a_problem() -> None:
     document = a_status(recorded("state"))
     assert document["healthy"] is True
-    assert [dig(entry, "code") for entry in document["warnings"]][:1] == ["disk_low"]  # type: ignore[attr-defined]
+    assert [entry["code"] for entry in document["warnings"]][:1] == ["disk_low"]
 
 
 @pytest.mark.parametrize("code", ["unreachable", "disk_full", "download_failed"])
@@ -153,7 +156,7 @@ def test_bad_health_without_a_reason_is_a_problem_all_the_same() -> None:
     state = recorded("state")
     state["nodeHealth"][KITE1] = {"level": "error"}
     problems = a_status(state)["problems"]
-    assert [dig(entry, "code") for entry in problems] == ["unexplained"]  # type: ignore[attr-defined]
+    assert [entry["code"] for entry in problems] == ["unexplained"]
 
 
 def test_a_failed_runner_and_an_empty_cluster_are_problems() -> None:
@@ -221,8 +224,7 @@ WRONG: st.SearchStrategy[object] = st.sampled_from([None, 3, "text", [], {}, Tru
 def test_no_missing_or_odd_key_of_a_state_breaks_a_view(
     paths: list[tuple[str, ...]], value: object
 ) -> None:
-    state = _damaged("state", paths, value)
-    status_screen(a_status(state), colour=True)
+    status_screen(a_status(_damaged("state", paths, value)), colour=True)
 
 
 @settings(deadline=None)

@@ -12,7 +12,7 @@ from typing import Any
 
 from aiohttp import web
 
-from tests.cli.stock import KITE1, KITE2, Seen, StockNode, recorded
+from tests.cli.stock import KITE1, Seen, StockNode, recorded
 
 MODEL = "mlx-community/Llama-3.2-1B-Instruct-4bit"
 INSTANCE = "7f3c2a10-0b52-4a6e-9a61-1f0c6f1b2d01"
@@ -123,7 +123,8 @@ def error_body(message: str, code: int) -> dict[str, object]:
 def a_state(first: Any = READY, second: Any = READY) -> Any:
     """kite1 to kite3 with one instance over two of them, in these runner statuses."""
     state = recorded("state")
-    state["runners"] = {"run-a": first, "run-b": second}
+    known = {"run-a": first, "run-b": second}
+    state["runners"] = {name: runner for name, runner in known.items() if runner is not None}
     return state
 
 
@@ -161,11 +162,6 @@ def a_task(task_id: str, command_id: str, status: str = "Running") -> Any:
     }
 
 
-def a_download(tag: str, model_id: str = MODEL, **fields: Any) -> Any:
-    shard = {"PipelineShardMetadata": {"modelCard": {"modelId": model_id}}}
-    return {tag: {"nodeId": KITE2, "shardMetadata": shard, "modelDirectory": "", **fields}}
-
-
 def a_model(model_id: str, **fields: Any) -> dict[str, Any]:
     """An entry of the catalogue."""
     entry = {
@@ -192,6 +188,10 @@ CATALOGUE = [
 ]
 
 
+def cancelled(command_id: str = COMMAND) -> Any:
+    return {"message": "Command cancelled.", "command_id": command_id}
+
+
 def the_states(*states: Any) -> Callable[[Seen], Any]:
     """Each state once, then the last one for ever."""
     left = list(states)
@@ -203,7 +203,7 @@ def model_node() -> ModelNode:
     node = ModelNode()
     node.on("GET", "/state", lambda seen: a_state())
     node.on("GET", "/models", _models)
-    node.on("POST", f"/v1/cancel/{COMMAND}", {"message": "Command cancelled."})
+    node.on("POST", f"/v1/cancel/{COMMAND}", cancelled())
     node.chat = lambda seen: an_answer("Hello", " there", "!")
     return node
 

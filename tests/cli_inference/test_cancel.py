@@ -15,10 +15,15 @@ from tests.cli_inference.model_node import (
     a_state,
     a_task,
     an_empty_state,
+    cancelled,
     error_body,
 )
 
 UNKNOWN = Reply(404, error_body("Command not found or already completed", 404))
+
+
+def runner_said(status: str) -> dict[str, str]:
+    return {"nodeId": "n", "runnerId": "r", "taskId": "task-9", "status": status, "message": "m"}
 
 
 def runner_path(node_id: str, runner_id: str) -> str:
@@ -42,7 +47,7 @@ def test_a_command_is_cancelled_where_it_was_taken(cli: Cli, node: ModelNode) ->
 
 
 def test_a_task_is_cancelled_through_its_command(cli: Cli, busy: ModelNode) -> None:
-    busy.on("POST", "/v1/cancel/cmd-9", {"message": "Command cancelled."})
+    busy.on("POST", "/v1/cancel/cmd-9", cancelled("cmd-9"))
     said = f"cancelled task-9 ({MODEL})\n"
     assert cli("cancel", "task-9") == (0, said, "")
     note = f"note: task matches request cmd-9  {MODEL}\n"
@@ -58,8 +63,8 @@ def test_too_little_of_an_id_cancels_nothing(cli: Cli, busy: ModelNode) -> None:
 
 def test_a_request_of_another_node_is_cancelled_on_its_runners(cli: Cli, busy: ModelNode) -> None:
     first, second = runner_path(KITE1, "run-a"), runner_path(KITE2, "run-b")
-    busy.on("POST", first, {"status": "already_cancelled"})
-    busy.on("POST", second, {"status": "cancel_requested"})
+    busy.on("POST", first, runner_said("already_cancelled"))
+    busy.on("POST", second, runner_said("cancel_requested"))
     result = cli("cancel", "cmd-9", "-o", "json")
     assert result.code == 0
     assert json.loads(result.out)["action"] == "cancelling"
@@ -67,7 +72,7 @@ def test_a_request_of_another_node_is_cancelled_on_its_runners(cli: Cli, busy: M
 
 
 def test_what_is_over_already_is_said(cli: Cli, busy: ModelNode) -> None:
-    busy.on("POST", runner_path(KITE1, "run-a"), {"status": "already_completed"})
+    busy.on("POST", runner_path(KITE1, "run-a"), runner_said("already_completed"))
     busy.on("POST", runner_path(KITE2, "run-b"), Reply(404, error_body("unknown", 404)))
     assert cli("cancel", "task-9").out == f"already completed task-9 ({MODEL})\n"
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from skulkctl.answers import Answer, Request
 from skulkctl.asking import chat_error
 from skulkctl.commands.chat import read_arguments
+from skulkctl.daemon.answers import Answer, Request
 from skulkctl.errors import ServerFailed
 from tests.cli.conftest import Cli
 from tests.cli.stock import HANG, Reply
@@ -160,8 +160,8 @@ def test_without_a_stream_the_answer_comes_at_once(cli: Cli, node: ModelNode) ->
     ("answer", "said"),
     [
         (error_body("runner died", 500), "  runner died\nhint: asking again may help\n"),
-        (a_whole_answer("Hel", None), "  the stream ended without an end"),
-        (Reply(200, "", text=True), "  the stream ended without an end"),
+        (a_whole_answer("Hel", None), "  stream closed before it was complete"),
+        (Reply(200, "", text=True), "  stream closed before it was complete"),
     ],
 )
 def test_a_failure_in_a_good_answer_is_exit_1(
@@ -197,7 +197,7 @@ def test_a_stream_that_just_ends_is_exit_1(cli: Cli, node: ModelNode, broken: bo
     node.chat = lambda seen: Frames([*HEAD, chunk("Hel")], broken)
     result = cli("chat", MODEL, "Hi")
     assert (result.code, result.out) == (1, "Hel\n")
-    what = "the answer broke off" if broken else f"{MODEL} did not finish its answer"
+    what = "connection closed mid-response" if broken else f"{MODEL} did not finish its answer"
     assert result.err.startswith(f"error: {what}\n")
 
 
@@ -239,7 +239,7 @@ def test_a_refusal_before_the_first_word(
 
 @pytest.mark.parametrize(
     ("headers", "hint"),
-    [({"retry-after": "1"}, "ask again in 1s"), ({}, "look into the daemon's log")],
+    [({"retry-after": "1"}, "ask again in 1s"), ({}, "read the daemon's log")],
 )
 def test_a_lost_runner_is_worth_asking_again_and_another_500_is_not(
     headers: dict[str, str], hint: str

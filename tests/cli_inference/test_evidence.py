@@ -11,7 +11,14 @@ import pytest
 from skulkctl.bundles import read_members
 from tests.cli.conftest import Cli
 from tests.cli.stock import KITE1, KITE2, Reply
-from tests.cli_inference.model_node import INSTANCE, ModelNode, a_state, a_task, error_body
+from tests.cli_inference.model_node import (
+    INSTANCE,
+    ModelNode,
+    a_state,
+    a_task,
+    cancelled,
+    error_body,
+)
 from tests.timeline.builders import enter, rank, step, timeline
 
 TIMELINE = "/v1/cluster/timeline"
@@ -44,8 +51,12 @@ def hung(node: ModelNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mo
     state["tasks"] = {"task-9": a_task("task-9", "cmd-9")}
     node.on("GET", "/state", state)
     node.on("GET", TIMELINE, two_ranks(200))
-    node.on("POST", "/v1/cancel/cmd-9", {"message": "Command cancelled."})
-    node.on("DELETE", f"/instance/{INSTANCE}", {"message": "x", "instance_id": INSTANCE})
+    node.on("POST", "/v1/cancel/cmd-9", cancelled("cmd-9"))
+    node.on(
+        "DELETE",
+        f"/instance/{INSTANCE}",
+        {"message": "x", "command_id": "c", "instance_id": INSTANCE},
+    )
     for node_id in (KITE1, KITE2):
         node.on("POST", f"/v1/diagnostics/cluster/{node_id}/capture", CAPTURED)
     return node

@@ -8,34 +8,40 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skulkctl.daemon.state import ClusterState
 from skulkctl.errors import NotFound, UsageMistake
-from skulkctl.views.instances import failures, find_instance, instance_items
-from skulkctl.views.placement import choose_preview, placement_body, refusal_lines
-from skulkctl.views.staging import nodes_with
-from skulkctl.views.tasks import find_task, task_items
-from skulkctl.watch import read_fail_on
+from skulkctl.placement.downloads import nodes_with
+from skulkctl.placement.instances import failures, find_instance, instance_items
+from skulkctl.placement.plans import choose_preview, refusal_lines
+from skulkctl.placement.requests import find_request, request_items
+from skulkctl.placement.waiting import read_fail_on
+from skulkd.wire.ids import InstanceId, ModelId
+from skulkd.wire.instances import MlxRingInstance
+from skulkd.wire.placement import (
+    PlaceInstanceParams,
+    PlacementPreview,
+    PlacementPreviewResponse,
+)
+from tests.cli.builders import (
+    a_cluster,
+    completed,
+    downloads,
+    failed,
+    ongoing,
+    pending,
+    some_shards,
+)
 from tests.cli.stock import KITE1, KITE2
 from tests.cli_inference.model_node import (
     INSTANCE,
     MODEL,
     READY,
-    a_download,
     a_state,
     a_task,
     another_instance,
 )
 
 GIB = 1024**3
-
-
-def an_ongoing_download(done: int, total: int) -> Any:
-    progress = {
-        "total": {"inBytes": total},
-        "downloaded": {"inBytes": done},
-        "speed": 1048576.0,
-        "etaMs": 18000,
-    }
-    return a_download("DownloadOngoing", downloadProgress=progress)
 
 
 @pytest.mark.parametrize(
@@ -53,41 +59,42 @@ def an_ongoing_download(done: int, total: int) -> Any:
         ({"RunnerShuttingDown": {}}, "stopping"),
         ({"RunnerFailed": {"errorMessage": "no memory\nmore"}}, "failed: no memory"),
         ({"RunnerFailed": {"errorMessage": None}}, "failed: no reason given"),
-        ({"RunnerOfTheFuture": {}}, "RunnerOfTheFuture"),
     ],
 )
 def test_the_detail_is_what_the_last_rank_does(runner: Any, detail: str | None) -> None:
-    (item,) = instance_items(a_state(READY, runner))
+    (item,) = instance_items(ClusterState(a_state(READY, runner)))
     assert item["detail"] == detail
 
 
 def test_a_failure_is_told_before_a_rank_that_is_farther_behind() -> None:
-    (item,) = instance_items(a_state(None, {"RunnerFailed": {"errorMessage": "no memory"}}))
+    (item,) = instance_items(
+        ClusterState(a_state(None, {"RunnerFailed": {"errorMessage": "no memory"}}))
+    )
     assert (item["status"], item["detail"]) == ("failed", "failed: no memory")
     assert [failure["rank"] for failure in failures(item)] == [1]
 
 
 def test_of_two_ranks_without_a_process_the_one_without_files_is_told() -> None:
     state = a_state({"RunnerIdle": {}}, {"RunnerIdle": {}})
-    state["downloads"] = {KITE2: [an_ongoing_download(GIB, 3 * GIB)]}
-    (item,) = instance_items(state)
+    state["downloads"] = downloads(**{KITE2: ongoing(KITE2, MODEL, GIB, 3 * GIB)})
+    (item,) = instance_items(ClusterState(state))
     assert item["detail"] == "staging 1.0GiB/3.0GiB, 1.0MiB/s, 18s left"
 
 
 @pytest.mark.parametrize(
     ("download", "detail"),
     [
-        (an_ongoing_download(GIB, 3 * GIB), "staging 1.0GiB/3.0GiB, 1.0MiB/s, 18s left"),
-        (a_download("DownloadPending"), "staging not begun"),
-        (a_download("DownloadFailed", errorMessage="disk full"), "staging failed: disk full"),
-        (a_download("DownloadCompleted", total={"inBytes": 5}), "waiting for a runner"),
-        (a_download("DownloadPending", "another/model"), "waiting for a runner"),
+        (ongoing(KITE2, MODEL, GIB, 3 * GIB), "staging 1.0GiB/3.0GiB, 1.0MiB/s, 18s left"),
+        (pending(KITE2, MODEL), "staging not begun"),
+        (failed(KITE2, MODEL, "disk full"), "staging failed: disk full"),
+        (completed(KITE2, MODEL), "waiting for a runner"),
+        (pending(KITE2, "another/model"), "waiting for a runner"),
     ],
 )
 def test_staging_is_told_while_there_is_no_runner(download: Any, detail: str) -> None:
     state = a_state(READY, None)
-    state["downloads"] = {KITE2: [download]}
-    (item,) = instance_items(state)
+    state["downloads"] = downloads(**{KITE2: download})
+    (item,) = instance_items(ClusterState(state))
     assert item["detail"] == detail
     assert bool(failures(item)) == detail.startswith("staging failed")
 
@@ -100,7 +107,7 @@ def test_an_instance_tells_sharding_context_layers_and_open_requests() -> None:
         "t3": a_task("t3", "c3", "Complete"),
         "t4": {"LoadModel": {"taskId": "t4", "taskStatus": "Running", "instanceId": INSTANCE}},
     }
-    (item,) = instance_items(state)
+    (item,) = instance_items(ClusterState(state))
     assert (item["sharding"], item["contextTokenLimit"], item["tasks"]) == ("Pipeline", 131072, 2)
     assert item["storageBytes"] == 729808896
 
@@ -109,11 +116,11 @@ def test_an_instance_tells_sharding_context_layers_and_open_requests() -> None:
     "typed", [INSTANCE, "7f3c", "7F3C2A10", MODEL, "llama-3.2-1b-instruct-4bit"]
 )
 def test_an_instance_is_found_by_id_prefix_or_model(typed: str) -> None:
-    assert find_instance(instance_items(a_state()), typed)["id"] == INSTANCE
+    assert find_instance(instance_items(ClusterState(a_state())), typed)["id"] == INSTANCE
 
 
 def test_a_model_that_is_placed_twice_does_not_name_an_instance() -> None:
-    items = instance_items(another_instance(a_state(), "aaaa"))
+    items = instance_items(ClusterState(another_instance(a_state(), "aaaa")))
     with pytest.raises(UsageMistake) as raised:
         find_instance(items, MODEL)
     assert raised.value.why == (f"{INSTANCE}  {MODEL}", f"aaaa  {MODEL}")
@@ -123,18 +130,18 @@ def test_a_model_that_is_placed_twice_does_not_name_an_instance() -> None:
 
 
 def test_a_request_is_found_by_task_command_or_prefix() -> None:
-    items = task_items({"tasks": {"t-1": a_task("t-1", "c-1"), "t-2": a_task("t-2", "c-2")}})
-    assert [find_task(items, typed)["taskId"] for typed in ("t-1", "c-2")] == ["t-1", "t-2"]  # type: ignore[index]
-    assert find_task(items, "x") is None
+    tasks = {"t-1": a_task("t-1", "c-1"), "t-2": a_task("t-2", "c-2")}
+    items = request_items(a_cluster(tasks=tasks))
+    assert [find_request(items, typed)["taskId"] for typed in ("t-1", "c-2")] == ["t-1", "t-2"]  # type: ignore[index]
+    assert find_request(items, "x") is None
     with pytest.raises(UsageMistake):
-        find_task(items, "t-")
+        find_request(items, "t-")
 
 
 def test_files_are_on_the_nodes_that_completed_them() -> None:
-    done = a_download("DownloadCompleted", total={"inBytes": 5})
     state = a_state()
-    state["downloads"] = {KITE2: [done], KITE1: [a_download("DownloadPending")]}
-    assert nodes_with(state, MODEL) == ["kite2"]
+    state["downloads"] = downloads(**{KITE2: completed(KITE2, MODEL), KITE1: pending(KITE1, MODEL)})
+    assert nodes_with(ClusterState(state), MODEL) == ["kite2"]
 
 
 @pytest.mark.parametrize(
@@ -151,15 +158,21 @@ def test_the_ends_of_a_wait(typed: str | None, wanted: str, ends: set[str]) -> N
     assert read_fail_on(typed, wanted) == ends
 
 
-def a_preview(nodes: int, sharding: str = "Pipeline", meta: str = "MlxRing") -> dict[str, Any]:
+def a_preview(nodes: int, sharding: Any = "Pipeline", meta: Any = "MlxRing") -> PlacementPreview:
     by_node = {f"n{number}": f"r{number}" for number in range(nodes)}
-    instance = {"MlxRingInstance": {"shardAssignments": {"nodeToRunner": by_node}}}
-    return {
-        "sharding": sharding,
-        "instance_meta": meta,
-        "instance": instance if nodes else None,
-        "error": None if nodes else "does not fit",
-    }
+    instance = MlxRingInstance(
+        instance_id=InstanceId("i"),
+        shard_assignments=some_shards("m", **by_node),
+        hosts_by_node={},
+        ephemeral_port=1,
+    )
+    return PlacementPreview(
+        model_id=ModelId("m"),
+        sharding=sharding,
+        instance_meta=meta,
+        instance=instance if nodes else None,
+        error=None if nodes else "does not fit",
+    )
 
 
 @pytest.mark.parametrize(
@@ -167,11 +180,12 @@ def a_preview(nodes: int, sharding: str = "Pipeline", meta: str = "MlxRing") -> 
     [(1, "Pipeline", 1), (2, "Pipeline", 2), (3, "Pipeline", None), (1, "Tensor", None)],
 )
 def test_the_smallest_preview_that_fits_the_wish_is_chosen(
-    min_nodes: int, sharding: str, chosen: int | None
+    min_nodes: int, sharding: Any, chosen: int | None
 ) -> None:
-    previews = [a_preview(2), a_preview(1), a_preview(0, "Tensor"), a_preview(1, "Tensor", "X")]
-    body = placement_body("m", sharding, "MlxRing", min_nodes, [])
-    found = choose_preview({"previews": previews}, body)
+    jaccl = a_preview(1, "Tensor", "MlxJaccl")
+    previews = [a_preview(2), a_preview(1), a_preview(0, "Tensor"), jaccl]
+    wanted = PlaceInstanceParams(model_id=ModelId("m"), sharding=sharding, min_nodes=min_nodes)
+    found = choose_preview(PlacementPreviewResponse(previews=previews), wanted)
     assert found == (a_preview(chosen) if chosen else None)
 
 
@@ -180,7 +194,7 @@ def test_a_refusal_is_split_into_reasons_with_names_and_hints() -> None:
         f"org/big (31.2GB weights) does not fit: [{KITE1}] Pipeline: {KITE1} needs ~41.8GB "
         f"(31.2GB weights; 1.0GB KV@8192tok); [{KITE2}] Pipeline: short"
     )
-    reasons, hints = refusal_lines([message, "hint: free memory"], a_state())
+    reasons, hints = refusal_lines([message, "hint: free memory"], ClusterState(a_state()))
     assert reasons == [
         "org/big (31.2 GiB weights) does not fit: [kite1] Pipeline: kite1 needs ~41.8 GiB "
         "(31.2 GiB weights; 1.0 GiB KV@8192tok)",
@@ -191,7 +205,7 @@ def test_a_refusal_is_split_into_reasons_with_names_and_hints() -> None:
 
 @given(st.text(alphabet="ab;() []:", max_size=40))
 def test_no_word_of_a_refusal_is_lost(message: str) -> None:
-    reasons, _ = refusal_lines([message], {})
+    reasons, _ = refusal_lines([message], a_cluster())
     kept = "".join(reasons)
     assert [char for char in kept if char in "ab()[]"] == [
         char for char in message if char in "ab()[]"

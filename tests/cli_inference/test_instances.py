@@ -10,7 +10,7 @@ import pytest
 from skulkctl.contexts import Context, ContextFile, write_contexts
 from skulkctl.errors import Unreachable
 from skulkctl.invocation import Invocation
-from skulkctl.watch import Goal, wait_for
+from skulkctl.placement.waiting import Goal, wait_for
 from tests.cli.conftest import Cli
 from tests.cli.stock import Reply
 from tests.cli.test_process import on_terminal
@@ -217,7 +217,7 @@ def test_an_instance_that_is_gone_meanwhile_is_not_found(cli: Cli, node: ModelNo
     result = cli("delete", INSTANCE, "--yes")
     assert (result.code, result.err.splitlines()[0]) == (
         3,
-        f"error: cannot delete {MODEL} (7f3c2a10): it is gone already",
+        f"error: cannot delete {MODEL} (7f3c2a10): it is already gone",
     )
 
 

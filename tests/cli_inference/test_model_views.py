@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from skulkctl.daemon.state import ClusterState
 from skulkctl.errors import CliError, NotFound, UsageMistake
-from skulkctl.model_names import choose_placed
-from skulkctl.views.instances import instance_items
-from skulkctl.views.models import find_model, is_like, model_items, nearest
+from skulkctl.models.rows import find_model, is_like, model_items, nearest
+from skulkctl.placement.instances import instance_items
+from skulkctl.placement.placed import choose_placed
+from skulkd.wire.catalogue import ModelList
+from tests.cli.builders import a_cluster, completed, downloads
 from tests.cli.stock import KITE2
 from tests.cli_inference.model_node import (
     CATALOGUE,
     MODEL,
-    a_download,
     a_state,
     an_empty_state,
     another_instance,
 )
+
+
+def listed(entries: list[dict[str, Any]]) -> ModelList:
+    return ModelList.model_validate({"data": entries})
+
 
 IDS = [entry["id"] for entry in CATALOGUE]
 
@@ -62,10 +71,10 @@ def test_the_nearest_ids_look_like_what_was_typed(typed: str, near: list[str]) -
 
 def test_a_model_tells_who_has_its_files_and_whether_it_is_placed() -> None:
     state = a_state()
-    state["downloads"] = {KITE2: [a_download("DownloadCompleted", total={"inBytes": 5})]}
+    state["downloads"] = downloads(**{KITE2: completed(KITE2, MODEL)})
     items = {
         str(item["id"]): item
-        for item in model_items({"data": CATALOGUE}, {"data": CATALOGUE[:1]}, state)
+        for item in model_items(listed(CATALOGUE), listed(CATALOGUE[:1]), ClusterState(state))
     }
     assert items[MODEL]["files"] == {"downloaded": True, "nodes": ["kite2"]}
     assert items[MODEL]["placed"] == "ready"
@@ -77,8 +86,8 @@ def test_a_model_tells_who_has_its_files_and_whether_it_is_placed() -> None:
 
 
 def test_the_only_node_of_a_cluster_has_what_is_downloaded() -> None:
-    state = {"lastSeen": {"n1": "x"}, "nodeIdentities": {"n1": {"friendlyName": "kite1"}}}
-    (item,) = model_items({"data": CATALOGUE[:1]}, {"data": CATALOGUE[:1]}, state)
+    state = a_cluster(nodeIdentities={"n1": {"friendlyName": "kite1"}})
+    (item,) = model_items(listed(CATALOGUE[:1]), listed(CATALOGUE[:1]), state)
     assert item["files"] == {"downloaded": True, "nodes": ["kite1"]}
 
 
@@ -86,22 +95,24 @@ def test_the_only_node_of_a_cluster_has_what_is_downloaded() -> None:
     ("words", "fits"), [("QWEN 4bit", True), ("qwen vision", False), ("", True), ("0.6b", True)]
 )
 def test_a_filter_wants_all_its_words(words: str, fits: bool) -> None:
-    (item,) = model_items({"data": CATALOGUE[2:]}, {}, {})
+    (item,) = model_items(listed(CATALOGUE[2:]), listed([]), a_cluster())
     assert is_like(item, words) == fits
 
 
 def test_the_only_placed_model_need_not_be_named() -> None:
-    assert choose_placed(instance_items(a_state()), None)["modelId"] == MODEL
+    assert choose_placed(instance_items(ClusterState(a_state())), None)["modelId"] == MODEL
     with pytest.raises(NotFound, match="nothing is placed"):
-        choose_placed(instance_items(an_empty_state()), None)
+        choose_placed(instance_items(ClusterState(an_empty_state())), None)
     with pytest.raises(UsageMistake, match="2 models are placed"):
-        choose_placed(instance_items(another_instance(a_state(), "x", "skulk/tiny-llama")), None)
+        choose_placed(
+            instance_items(ClusterState(another_instance(a_state(), "x", "skulk/tiny-llama"))), None
+        )
 
 
 def test_a_ready_instance_is_chosen_before_one_that_failed() -> None:
     broken = {"RunnerFailed": {"errorMessage": "no memory"}}
-    items = instance_items(another_instance(a_state(broken), "x"))
+    items = instance_items(ClusterState(another_instance(a_state(broken), "x")))
     assert choose_placed(items, MODEL)["id"] == "x"
     with pytest.raises(CliError) as raised:
-        choose_placed(instance_items(a_state(broken)), "llama")
+        choose_placed(instance_items(ClusterState(a_state(broken))), "llama")
     assert raised.value.why == ("failed: no memory",)

@@ -14,13 +14,13 @@ import pytest
 from skulkctl.errors import CliError
 from skulkctl.store_process import run_store
 from skulkctl.talk import Talk
+from tests.cli.builders import completed, downloads
 from tests.cli.conftest import Cli
 from tests.cli.stock import KITE2, Reply
 from tests.cli_inference.model_node import (
     CATALOGUE,
     MODEL,
     ModelNode,
-    a_download,
     a_state,
     error_body,
 )
@@ -31,7 +31,7 @@ TINY = "skulk/tiny-llama"
 
 def test_models_shows_the_catalogue_with_files_and_placement(cli: Cli, node: ModelNode) -> None:
     state = a_state()
-    state["downloads"] = {KITE2: [a_download("DownloadCompleted", total={"inBytes": 5})]}
+    state["downloads"] = downloads(**{KITE2: completed(KITE2, MODEL)})
     node.on("GET", "/state", state)
     assert cli("models") == (
         0,
@@ -92,7 +92,7 @@ def test_removing_a_card_asks_and_keeps_the_files(
 ) -> None:
     files = home / "models" / "skulk--tiny-llama"
     files.mkdir(parents=True)
-    node.on("DELETE", f"/models/custom/{TINY}", {"message": "Model card deleted"})
+    node.on("DELETE", f"/models/custom/{TINY}", {"message": "Model card deleted", "model_id": TINY})
     assert process("model", "rm", TINY).code == 9
     assert cli("model", "rm", TINY, "--yes") == (
         0,

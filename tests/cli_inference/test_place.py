@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from tests.cli.builders import a_supervised_runner, accepted
 from tests.cli.conftest import Cli
-from tests.cli.stock import HANG, KITE1, KITE2, KITE3, Reply
+from tests.cli.stock import HANG, KITE1, KITE2, KITE3, Reply, recorded
 from tests.cli_inference.model_node import (
     INSTANCE,
     MODEL,
@@ -26,7 +27,7 @@ from tests.cli_inference.model_node import (
 from tests.daemon_process import wait_until
 
 TINY = "skulk/tiny-llama"
-ACCEPTED = {"message": "Command received.", "command_id": "c1", "model_card": {"modelId": MODEL}}
+ACCEPTED = accepted(MODEL)
 LOADING: Any = {"RunnerLoading": {"layersLoaded": 2, "totalLayers": 8}}
 FAILED: Any = {"RunnerFailed": {"errorMessage": "exitcode=70\nsecond line"}}
 
@@ -120,6 +121,7 @@ def test_ensure_does_not_call_a_failed_instance_placed(cli: Cli, node: ModelNode
 def test_ensure_keeps_what_waits_for_a_node(cli: Cli, node: ModelNode) -> None:
     node.on("GET", "/state", an_empty_state())
     row = {"instanceId": INSTANCE, "modelId": MODEL, "ranks": 1, "sharding": "Pipeline"}
+    node.server = "skulkd"
     node.on("GET", "/v1/placements", {"placements": [], "waiting": [row]})
     result = cli("place", MODEL, "--ensure")
     assert (result.code, result.out) == (0, f"already placed {MODEL} (7f3c2a10)\n")
@@ -169,8 +171,9 @@ def test_wait_ends_at_the_first_failure_with_runner_error_and_phase(
     cli: Cli, node: ModelNode
 ) -> None:
     accepting(node, a_state(FAILED, LOADING), instance_id=INSTANCE)
-    record = {"runnerId": "run-a", "phase": "load_model", "phaseDetail": "layer 3"}
-    node.on("GET", f"/v1/diagnostics/cluster/{KITE1}", {"supervisorRunners": [record]})
+    record = a_supervised_runner("run-a", "load_model", "layer 3")
+    diagnostics = {**recorded("diagnostics_node"), "supervisorRunners": [record]}
+    node.on("GET", f"/v1/diagnostics/cluster/{KITE1}", diagnostics)
     told = (
         f"error: {MODEL} (7f3c2a10) did not become ready\n"
         "  rank 0 on kite1 (runner run-a): exitcode=70 second line\n"
@@ -182,7 +185,7 @@ def test_wait_ends_at_the_first_failure_with_runner_error_and_phase(
     # A stock node cannot restart an instance.
     stock_way = f"skulkctl delete 7f3c2a10 && skulkctl place {MODEL} --wait"
     assert cli("place", MODEL, "--wait", "-q") == (1, "", told.format(again=stock_way))
-    node.on("GET", "/v1/cluster", {"nodes": []})
+    node.server = "skulkd"
     own_way = "skulkctl restart --instance 7f3c2a10 --wait"
     assert cli("place", MODEL, "--wait", "-q") == (1, "", told.format(again=own_way))
 
@@ -286,7 +289,7 @@ def test_an_unknown_model_is_not_found_and_the_nearest_is_named(
         f"error: no model named skulk/tinyllama\n{why}"
         f"hint: did you mean {TINY}?\n"
         "hint: skulkctl models\n"
-        "hint: bring one:  skulkctl model import PATH --id ORG/NAME\n",
+        "hint: import one:  skulkctl model import PATH --id ORG/NAME\n",
     )
     assert cli("place", "tinny").err.splitlines()[1] == f"hint: did you mean {TINY}?"
     assert cli("place", "tinny").code == 3

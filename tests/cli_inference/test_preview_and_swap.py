@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from tests.cli.builders import accepted
 from tests.cli.conftest import Cli
 from tests.cli.stock import KITE1, KITE2, Reply
 from tests.cli_inference.model_node import (
@@ -17,7 +18,7 @@ from tests.cli_inference.model_node import (
     the_states,
 )
 
-ACCEPTED = {"message": "Command received.", "command_id": "c1", "model_card": {"modelId": MODEL}}
+ACCEPTED = accepted(MODEL)
 NEW = "new-instance"
 
 
@@ -108,7 +109,11 @@ def swapping(node: ModelNode, *, fits: bool) -> None:
     row = a_row() if fits else a_row(instance=None, error="too small")
     node.on("GET", "/instance/previews", {"previews": [row]})
     node.on("POST", "/place_instance", {**ACCEPTED, "instance_id": NEW})
-    node.on("DELETE", f"/instance/{INSTANCE}", {"message": "x", "instance_id": INSTANCE})
+    node.on(
+        "DELETE",
+        f"/instance/{INSTANCE}",
+        {"message": "x", "command_id": "c", "instance_id": INSTANCE},
+    )
 
 
 def changes(node: ModelNode) -> list[str]:
@@ -142,7 +147,7 @@ def test_swap_asks_first_and_a_dry_run_changes_nothing(cli: Cli, node: ModelNode
     swapping(node, fits=False)
     assert cli("swap", "7f3c", MODEL).code == 9
     result = cli("swap", "7f3c", MODEL, "--dry-run")
-    assert result.out == f"would put {MODEL} in the place of {MODEL} (7f3c2a10) on kite1, kite2\n"
+    assert result.out == f"would replace {MODEL} (7f3c2a10) on kite1, kite2 by {MODEL}\n"
     assert "does not fit beside it" in result.err
     assert cli("swap", "nobody", MODEL, "--yes").code == 3
     assert changes(node) == []

@@ -7,8 +7,22 @@ from typing import Any
 
 import pytest
 
+from skulkctl.daemon.state import ClusterState
 from skulkctl.stock_timeline import complete_timeline, with_state
 from skulkctl.verdict import State, judge
+from skulkd.wire.downloads import DownloadProgress
+from skulkd.wire.ids import InstanceId, TaskId
+from skulkd.wire.tasks import LoadModel
+from tests.cli.builders import (
+    a_cluster,
+    a_request,
+    as_json,
+    completed,
+    downloads,
+    failed,
+    ongoing,
+    pending,
+)
 from tests.timeline.builders import INSTANCE, MODEL, NODES, NOW, TASK, at, rank, step, timeline
 
 GIB = 1 << 30
@@ -34,9 +48,8 @@ def unloaded() -> dict[str, Any]:
     return stock(rank(0, created, status="RunnerIdle", task=None))
 
 
-def a_task(status: str = "Pending", **fields: Any) -> dict[str, Any]:
-    body = {"taskId": TASK, "commandId": "c1", "instanceId": INSTANCE, "taskStatus": status}
-    return {"tasks": {TASK: {"TextGeneration": {**body, **fields}}}}
+def a_task(status: str = "Pending", instance_id: str = INSTANCE) -> ClusterState:
+    return a_cluster(tasks={TASK: a_request(TASK, "c1", instance_id, MODEL, status)})
 
 
 def sent(ago_s: float, task_id: str = TASK) -> dict[str, Any]:
@@ -44,20 +57,11 @@ def sent(ago_s: float, task_id: str = TASK) -> dict[str, Any]:
     return {"nodes": [{"nodeId": "node-0", "diagnostics": {"supervisorRunners": [record]}}]}
 
 
-def downloading(status: str, **fields: Any) -> dict[str, Any]:
-    shard = {"PipelineShardMetadata": {"modelCard": {"modelId": MODEL}}}
-    entry = {status: {"nodeId": "node-0", "shardMetadata": shard, **fields}}
-    return {"downloads": {"node-0": [entry]}}
+def downloading(download: DownloadProgress) -> ClusterState:
+    return a_cluster(downloads=downloads(**{"node-0": download}))
 
 
-ONGOING = {
-    "downloadProgress": {
-        "total": {"inBytes": 6 * GIB},
-        "downloaded": {"inBytes": 3 * GIB},
-        "speed": float(80 << 20),
-        "etaMs": 38_400,
-    }
-}
+LOADING = LoadModel(task_id=TaskId(TASK), task_status="Pending", instance_id=InstanceId(INSTANCE))
 
 
 @pytest.mark.parametrize("status", ["RunnerReady", "RunnerRunning"])
@@ -76,12 +80,12 @@ def test_a_task_that_a_stopped_runner_does_not_take_is_not_called_ok(
     "state",
     [
         pytest.param(a_task("Running"), id="taken"),
-        pytest.param(a_task(instanceId="another"), id="of-another-instance"),
-        pytest.param({"tasks": {TASK: {"LoadModel": {"taskStatus": "Pending"}}}}, id="no-request"),
-        pytest.param({}, id="no-tasks"),
+        pytest.param(a_task(instance_id="another"), id="of-another-instance"),
+        pytest.param(a_cluster(tasks={TASK: as_json(LOADING)}), id="no-request"),
+        pytest.param(a_cluster(), id="no-tasks"),
     ],
 )
-def test_what_is_no_untaken_request_is_not_told(state: dict[str, Any]) -> None:
+def test_what_is_no_untaken_request_is_not_told(state: ClusterState) -> None:
     assert judge(with_state(stock(idle()), state, None, {})).worst.state is State.OK
 
 
@@ -97,7 +101,7 @@ def test_a_task_that_nobody_sent_is_timed_from_when_it_was_first_seen() -> None:
     assert (judge(first).worst.state, seen) == (State.WAITING, {TASK: NOW})
     seen[TASK] = NOW.replace(minute=NOW.minute - 1)
     assert judge(with_state(stock(idle()), a_task(), None, seen)).worst.state is State.HANG
-    with_state(stock(idle()), {}, None, seen)
+    with_state(stock(idle()), a_cluster(), None, seen)
     assert seen == {}
 
 
@@ -105,56 +109,62 @@ def test_a_task_that_nobody_sent_is_timed_from_when_it_was_first_seen() -> None:
     ("entry", "told"),
     [
         (
-            downloading("DownloadOngoing", **ONGOING),
+            downloading(ongoing("node-0", MODEL, 3 * GIB, 6 * GIB, float(80 << 20), 38_400)),
             "Rank 0 on kite1 waits for model files: 3.0GiB/6.0GiB, 80.0MiB/s, 38s left.",
         ),
         (
-            downloading("DownloadPending"),
+            downloading(pending("node-0", MODEL)),
             "Rank 0 on kite1 waits for model files: not begun.",
         ),
         (
-            downloading("DownloadFailed", errorMessage="disk full"),
+            downloading(failed("node-0", MODEL, "disk full")),
             "Rank 0 on kite1 waits for model files: disk full.",
         ),
     ],
 )
-def test_a_download_on_a_stock_node_is_waiting_and_no_hang(
-    entry: dict[str, Any], told: str
-) -> None:
+def test_a_download_on_a_stock_node_is_waiting_and_no_hang(entry: ClusterState, told: str) -> None:
     assert judge(unloaded()).worst.state is State.HANG, "what its timeline alone says"
     worst = judge(with_state(unloaded(), entry, None, {}), names=NODES).worst
     assert (worst.state, worst.rule, worst.says) == (State.WAITING, "FILES", (told,))
 
 
 def test_files_that_are_here_explain_nothing() -> None:
-    there = downloading("DownloadCompleted", total={"inBytes": 5})
+    there = downloading(completed("node-0", MODEL))
     assert judge(with_state(unloaded(), there, None, {})).worst.state is State.HANG
 
 
 class Asked:
-    """Answers of a node, and the paths that were asked for."""
+    """Answers of a node, and what was asked for."""
 
-    def __init__(self, **answers: object) -> None:
-        self.answers = answers
+    def __init__(self, state: ClusterState, diagnostics: object = None) -> None:
+        self._state, self._diagnostics = state, diagnostics
         self.paths: list[str] = []
+
+    def state(self) -> ClusterState:
+        self.paths.append("/state")
+        return self._state
 
     def get_optional(self, path: str) -> object:
         self.paths.append(path)
-        return self.answers.get(path.rpartition("/")[2])
+        return self._diagnostics
+
+
+def completed_by(asked: Asked, given: dict[str, Any]) -> Any:
+    return complete_timeline(asked, asked, given)  # type: ignore[arg-type]
 
 
 def test_our_own_daemon_is_asked_for_nothing_more() -> None:
-    asked = Asked()
+    asked = Asked(a_cluster())
     ours = timeline(idle())
-    assert complete_timeline(asked, ours) is ours  # type: ignore[arg-type]
+    assert completed_by(asked, ours) is ours
     assert asked.paths == []
 
 
 def test_diagnostics_are_asked_for_only_when_a_task_waits() -> None:
-    asked = Asked(state={})
-    complete_timeline(asked, stock(idle()))  # type: ignore[arg-type]
+    asked = Asked(a_cluster())
+    completed_by(asked, stock(idle()))
     assert asked.paths == ["/state"]
-    asked = Asked(state=a_task(), cluster=sent(65))
-    shown = complete_timeline(asked, stock(idle()))  # type: ignore[arg-type]
+    asked = Asked(a_task(), sent(65))
+    shown = completed_by(asked, stock(idle()))
     assert asked.paths == ["/state", "/v1/diagnostics/cluster"]
     assert judge(shown).worst.state is State.HANG

@@ -12,17 +12,27 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from skulkctl.main import main
+from skulkctl.nodes.rows import lost_items, node_items
 from skulkctl.screen_options import SCREEN, pace_s
 from skulkctl.tui.lines import plain_text
 from skulkctl.tui.shots import Shot, View
 from skulkctl.tui.top_page import tokens_per_second, top_items, top_page
-from skulkctl.views.nodes import lost_items
+from skulkd.wire.base import Memory
+from skulkd.wire.cluster import LostNode
+from skulkd.wire.machine import MemoryUsage
+from tests.cli.builders import a_cluster, a_request, as_json
 from tests.daemon_process import DaemonProcess, daemon_environ
 from tests.timeline.app_rig import frames, press, screen_text
 from tests.timeline.builders import NODES, NOW, rank, step, timeline
 
 if TYPE_CHECKING:
+    from skulkctl.daemon.state import ClusterState
     from skulkctl.invocation import Invocation
+
+
+def one_node(name: str, **parts: Any) -> ClusterState:
+    health = {"n": {"level": "ok", "reasons": []}}
+    return a_cluster(nodeIdentities={"n": {"friendlyName": name}}, nodeHealth=health, **parts)
 
 
 def decoding(*points: tuple[float, int]) -> dict[str, Any]:
@@ -36,7 +46,7 @@ def decoding(*points: tuple[float, int]) -> dict[str, Any]:
 def test_a_lost_node_is_a_problem_beside_the_verdict_about_runners() -> None:
     shot = Shot(decoding((3, 25), (1, 75)), names=NODES)
     since = {"name": "kite4", "since": "2026-03-04T12:00:00.125Z", "sinceSeconds": 305.0}
-    items = top_items(shot, lost_items([since]), {})
+    items = top_items(shot, lost_items([LostNode.model_validate(since)]), a_cluster())
     lines = plain_text(top_page(shot, View(), items, 80, None)).splitlines()
     assert lines[2] == " NODE LOST  kite4 lost for 5m5s, since 2026-03-04T12:00:00Z"
 
@@ -53,10 +63,15 @@ def test_speed_is_that_of_the_last_seconds(points: Any, speed: float | None) -> 
 
 def test_the_page_has_nodes_runners_and_the_verdict() -> None:
     shot = Shot(decoding((3, 25), (1, 75)), names=NODES, context="lab")
-    nodes = [{"id": "n", "name": "kite1", "health": "ok",
-              "memory": {"totalBytes": 64 << 30, "availableBytes": 16 << 30}}]  # fmt: skip
-    state = {"nodeSystem": {"n": {"gpuUsage": 50.0, "accelerator": {"utilizationRatio": 0.25}}}}
-    items = top_items(shot, nodes, state)
+    readings = {"gpuUsage": 50.0, "accelerator": {"utilizationRatio": 0.25}}
+    memory = MemoryUsage(
+        ram_total=Memory.of(64 << 30),
+        ram_available=Memory.of(16 << 30),
+        swap_total=Memory(),
+        swap_available=Memory(),
+    )
+    state = one_node("kite1", nodeSystem={"n": readings}, nodeMemory={"n": as_json(memory)})
+    items = top_items(shot, node_items(state), state)
     told = plain_text(top_page(shot, View(), items, 120, None))
     assert "25.0 tokens/s" in told.splitlines()[0]
     assert "▮▮▮▮▮▮▮▮▮▯▯▯ 48.0GiB/64.0GiB" in told
@@ -74,8 +89,8 @@ LONG = "mlx-community/Qwen3-Next-80B-A3B-Instruct-8bit"
 @pytest.mark.parametrize("columns", [64, 80, 120])
 def test_a_narrow_screen_keeps_the_speed_and_drops_what_is_empty(columns: int) -> None:
     shot = Shot(decoding((3, 25), (1, 75)), names=NODES)
-    nodes = [{"id": "n", "name": "mac-mini-office", "health": "ok"}]
-    items = top_items(shot, nodes, {"nodeSystem": {"n": {"pcpuUsage": 3.0}}})
+    state = one_node("mac-mini-office", nodeSystem={"n": {"pcpuUsage": 3.0}})
+    items = top_items(shot, node_items(state), state)
     runners = cast("list[dict[str, object]]", items["runners"])
     runners[0] |= {"modelId": LONG, "node": "mac-mini-office", "secondsInPhase": 5525.0}
     lines = plain_text(top_page(shot, View(), items, columns, None)).splitlines()
@@ -88,27 +103,23 @@ def test_a_narrow_screen_keeps_the_speed_and_drops_what_is_empty(columns: int) -
 
 
 @pytest.mark.parametrize(
-    ("points", "state", "speed"),
+    ("points", "tasks", "speed"),
     [
         (((3, 25), (1, 75)), {}, "25.0 tokens/s"),
         (((1, 1),), {}, "- tokens/s"),
         ((), {}, "0.0 tokens/s"),
-        (
-            (),
-            {"tasks": {"t": {"TextGeneration": {"commandId": "c", "taskStatus": "Running"}}}},
-            "- tokens/s",
-        ),
+        ((), {"t": a_request("t", "c", "i", "m", "Running")}, "- tokens/s"),
     ],
 )
 def test_a_speed_that_nobody_measured_is_not_called_zero(
-    points: Any, state: dict[str, object], speed: str
+    points: Any, tasks: dict[str, object], speed: str
 ) -> None:
     status = "RunnerRunning" if points else "RunnerReady"
     found = decoding(*points)
     for runner in found["runners"]:
         runner["statusKind"] = status
     shot = Shot(found, names=NODES)
-    page = plain_text(top_page(shot, View(), top_items(shot, [], state), 80, None))
+    page = plain_text(top_page(shot, View(), top_items(shot, [], a_cluster(tasks=tasks)), 80, None))
     assert speed in page.splitlines()[0]
 
 

@@ -1,0 +1,1 @@
+"""Models: the catalogue as rows, finding one by name."""

@@ -1,0 +1,1 @@
+"""Nodes: their rows, and the status screen that sums them up."""

@@ -1,0 +1,68 @@
+"""Having the store download a model, and waiting until it is there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from skulkctl.daemon.codes import STORE_NOT_CONFIGURED
+from skulkctl.errors import CliError, DeadlinePassed, Unreachable
+from skulkctl.polling import poll_until
+from skulkctl.progress import ProgressLine
+from skulkctl.units import age_text
+
+if TYPE_CHECKING:
+    from skulkctl.invocation import Invocation
+    from skulkd.wire.storage import StoreDownloadAnswer
+
+WAIT_S = 3600.0
+POLL_S = 0.5
+
+
+def pull_into_store(call: Invocation, model: str) -> None:
+    """Return when the model is in the store. Raises CliError when it cannot come."""
+    limit_s = call.timeout_s(WAIT_S)
+    answers = [call.daemon.pull(model)]
+    call.if_interrupted = f"the store goes on downloading {model}"
+    with ProgressLine(call.quiet) as line:
+
+        def fetch(_left_s: float) -> StoreDownloadAnswer:
+            return answers.pop() if answers else call.daemon.pull_status(model)
+
+        def find(answer: StoreDownloadAnswer) -> StoreDownloadAnswer | None:
+            if answer.status not in ("pending", "downloading"):
+                return answer
+            part = answer.progress or 0.0
+            told = answer.error or f"the store downloads {model}: {part:.0%}"
+            line.show("fetch", told, part)
+            return None
+
+        found = poll_until(fetch, find, limit_s, every_s=POLL_S)
+    if found is None:
+        raise _too_late(model, limit_s)
+    if found.status != "complete":
+        raise CliError(
+            f"cannot pull {model} into the store",
+            found.error or f"its status is {found.status}",
+            hints=[f"try again, it resumes:  skulkctl model pull {model}"],
+        )
+
+
+def has_store(call: Invocation) -> bool:
+    """Whether the cluster has a shared store; without a daemon there is none."""
+    try:
+        call.daemon.store_registry()
+    except Unreachable:
+        return False
+    except CliError as error:
+        if error.code == STORE_NOT_CONFIGURED:
+            return False
+        raise
+    return True
+
+
+def _too_late(model: str, limit_s: float) -> DeadlinePassed:
+    return DeadlinePassed(
+        f"{model} is not in the store yet",
+        f"waited {age_text(limit_s)}; the store goes on",
+        hints=["skulkctl store"],
+    )
