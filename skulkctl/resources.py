@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from skulkctl.checks import CHECKS
 from skulkctl.commands.config import PROBLEMS
 from skulkctl.commands.context import CONTEXTS
+from skulkctl.doctor.checklist import CHECKS
 from skulkctl.models.rows import MODELS
 from skulkctl.nodes.rows import NODES
 from skulkctl.placement.instances import INSTANCES

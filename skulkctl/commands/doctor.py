@@ -46,8 +46,8 @@ def doctor(
     no daemon answers. With -q only the names of the checks that make it exit 7 are printed, so
     that cron sends no mail for a warning.
     """
-    from skulkctl.checks import run_checks, without_daemon
-    from skulkctl.gather import gather_facts, local_facts
+    from skulkctl.doctor.checklist import run_checks, without_daemon
+    from skulkctl.doctor.gather import gather_facts, local_facts
 
     min_free_bytes = None if min_free is None else _size(min_free)
     try:
@@ -73,7 +73,7 @@ def _size(typed: str) -> int:
 
 
 def _show(call: Invocation, items: Sequence[Document], strict: bool) -> None:
-    from skulkctl.checks import CHECKS
+    from skulkctl.doctor.checklist import CHECKS
 
     if call.format == "name":
         problem = FOUND if strict else ("fail",)

@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypedDict
 
-from skulkctl.checks import TABLE, Facts, Finding, disk
-from skulkctl.checks import lost as lost_members
+from skulkctl.doctor.checklist import TABLE
+from skulkctl.doctor.checks import disk
+from skulkctl.doctor.checks import lost as lost_members
+from skulkctl.doctor.facts import Facts, Finding
 from skulkctl.layout import pairs
 from skulkctl.nodes.rows import NO_ANSWER, DiskItem, MemoryItem, NodeItem
 from skulkctl.placement.instances import INSTANCES, InstanceItem

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from skulkctl.checks import TABLE, Facts, run_checks, without_daemon
 from skulkctl.daemon.members import Members
 from skulkctl.daemon.state import ClusterState
+from skulkctl.doctor.checklist import TABLE, run_checks, without_daemon
+from skulkctl.doctor.facts import Facts
 from skulkctl.nodes.rows import node_items
 from skulkctl.nodes.status_page import status_document
 from skulkctl.placement.instances import waiting_items

@@ -155,7 +155,7 @@ def test_the_parts_of_a_state_are_those_of_the_contract() -> None:
     for name, part in parts.items():
         annotation: Any = State.model_fields[name].annotation
         assert annotation.__args__[1] == part.model, name
-    assert len(parts) == 11
+    assert len(parts) == 12
 
 
 def test_a_part_that_does_not_match_is_left_out_and_named() -> None:

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skulkctl.checks import CHECKS
 from skulkctl.commands.config import PROBLEMS as CONFIG_PROBLEMS
 from skulkctl.commands.context import CONTEXTS
+from skulkctl.doctor.checklist import CHECKS
 from skulkctl.layout import (
     elide,
     pairs,

@@ -172,16 +172,18 @@ def test_doctor_lists_every_check_and_exits_7(cli: Cli, stock: StockNode) -> Non
         ("warn", "instances"),
         ("skip", "ranks"),
         ("ok", "ring"),
+        ("ok", "blas"),
         ("warn", "warnings"),
         ("ok", "rotation"),
         ("skip", "swarm"),
         ("ok", "config"),
         ("ok", "clock"),
+        ("skip", "certificates"),
         ("skip", "secrets"),
         ("ok", "client"),
     ]
     assert "hint: skulkctl diagnose kite3\n" in result.err
-    assert result.err.endswith("note: 11 ok, 6 warn, 1 fail, 6 skip\n")
+    assert result.err.endswith("note: 12 ok, 6 warn, 1 fail, 7 skip\n")
 
 
 def test_doctor_with_warnings_only_is_well_unless_strict(cli: Cli, stock: StockNode) -> None:

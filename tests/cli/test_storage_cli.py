@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from skulkctl.checks import Facts
-from skulkctl.checks import storage as storage_check
 from skulkctl.daemon.state import ClusterState
+from skulkctl.doctor.checks import storage as storage_check
+from skulkctl.doctor.facts import Facts
 from skulkctl.follow import changes
 from skulkctl.output import Style
 from skulkctl.storage.purge import gains, purge_items

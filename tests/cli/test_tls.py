@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from skulkctl.checks import TABLE, Facts, Finding
+from skulkctl.doctor.checklist import TABLE
+from skulkctl.doctor.facts import Facts, Finding
 from skulkd.settings.certificates import check_files, read_certificates
 from skulkd.settings.check import check_raw
 from tests.cli.conftest import Cli

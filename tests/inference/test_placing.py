@@ -197,12 +197,13 @@ def test_metrics_count_tokens_and_runners(served: Served) -> None:
     documented = set(re.findall(r"`(skulk_\w+)", page))
     served_names = {name.partition("{")[0] for name in after}
     served_names |= {name.removesuffix("_bucket") for name in served_names}
-    # Without a value here: no event log is written, no node is lost, no token is used.
+    # Without a value here: no event log is written, no node is lost, no token and no TLS is used.
     empty = {
         "skulk_event_log_counting_only",
         "skulk_cluster_member_lost_timestamp_seconds",
         "skulk_token_requests_total",
         "skulk_token_requests_open",
+        "skulk_tls_certificate_expiry_timestamp_seconds",
     }
     assert documented - served_names <= empty
     assert after["skulk_tokens_generated_total"] - before["skulk_tokens_generated_total"] == 5

@@ -10,7 +10,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from skulkctl.checks import STORAGE_PATH, Facts
 from skulkctl.client import Client
 from skulkctl.commands.nodes import tell_gaps
 from skulkctl.daemon.answers import is_missing_route, message_lines
@@ -18,6 +17,8 @@ from skulkctl.daemon.client import Daemon
 from skulkctl.daemon.members import CheckUp
 from skulkctl.daemon.nodes import DIAGNOSTICS_PATH, MEMBERS_PATH
 from skulkctl.daemon.state import ClusterState
+from skulkctl.doctor.checks import STORAGE_PATH
+from skulkctl.doctor.facts import Facts
 from skulkctl.errors import CliError
 from skulkctl.invocation import Invocation
 from skulkctl.nodes.rows import node_items

@@ -1,26 +1,22 @@
-"""The health checklist: pure functions from gathered facts to named results.
+"""The checks of `doctor`: pure functions from gathered facts to findings.
 
-It must not ask anybody anything; `commands/doctor.py` gathers the facts.
+They must not ask anybody anything; `gather.py` does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Literal
 
+from skulkctl.doctor.facts import Facts, Finding
 from skulkctl.nodes.rows import NodeItem, lost_text
-from skulkctl.tables import Column, Resource
 from skulkctl.units import GIB, age_text, size_text
 from skulkctl.views.certificates import expiries, in_days
-from skulkctl.views.read import Document, flag, number, sequence, text
+from skulkctl.views.read import flag, number, sequence, text
 from skulkd.wire.ids import NodeId
 
 if TYPE_CHECKING:
-    from skulkctl.placement.instances import InstanceItem
-    from skulkctl.storage.rows import StorageItem
-    from skulkd.wire.cluster import ClusterSession, LostNode, NodeWarning
+    from skulkd.wire.cluster import NodeWarning
 
 DISK_FLOOR_BYTES = 2 * GIB  # below it the daemon stops writing its event log
 DISK_LOW_BYTES = 10 * GIB
@@ -32,58 +28,6 @@ CERTIFICATE_WARN_S = 30 * 86400.0
 
 MEMBERS_PATH = "/v1/cluster"
 STORAGE_PATH = "/store/storage/cluster"
-
-CHECKS = Resource(
-    kind="CheckList",
-    name_path="check",
-    columns=(
-        Column("result", "result", "ok, warn, fail or skip.", status=True),
-        Column("check", "check", "Name of the check."),
-        Column("message", "message", "What was found, with numbers."),
-        Column("hint", "hint", "What to do about it.", wide=True),
-    ),
-)
-
-
-@dataclass(frozen=True)
-class Facts:
-    """What the checks look at. None means that it could not be learned."""
-
-    endpoint: str
-    nodes: Sequence[NodeItem] = ()
-    instances: Sequence[InstanceItem] = ()
-    silent: Mapping[NodeId, str] = field(default_factory=dict)
-    lacks: frozenset[str] = frozenset()
-    not_ready: str | None = None
-    session: ClusterSession | None = None
-    lost: Sequence[LostNode] = ()
-    warnings: Mapping[NodeId, Sequence[NodeWarning]] | None = None
-    """By node id."""
-    config_problems: Sequence[str] | None = None
-    clock_offset_s: float | None = None
-    node_clock_offsets_s: Mapping[str, float] = field(default_factory=dict)
-    secret_modes: Mapping[str, int] = field(default_factory=dict)
-    expected_nodes: int | None = None
-    min_free_bytes: int | None = None
-    storage: Sequence[StorageItem] | None = None
-    client: str = ""
-    timeline: Document | None = None
-    swarm: Document | None = None
-    open_ring_links: Sequence[str] = ()
-    now: datetime = field(default_factory=lambda: datetime.now(UTC))
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One result. `hint` is what to type or do next; `nodes` are named before the message."""
-
-    result: str
-    message: str
-    hint: str | None = None
-    nodes: tuple[str, ...] = ()
-
-
-Check = Callable[[Facts], Iterator[Finding]]
 
 
 def ready(facts: Facts) -> Iterator[Finding]:
@@ -102,13 +46,13 @@ def version(facts: Facts) -> Iterator[Finding]:
         told = ", ".join(f"{name} has {version}" for name, version in sorted(known.items()))
         yield Finding("warn", told, "bring every node to the same version")
     elif known:
-        yield Finding("ok", f"{next(iter(known.values()))} on {_count(len(known), 'node')}")
+        yield Finding("ok", f"{next(iter(known.values()))} on {counted(len(known), 'node')}")
 
 
 def cluster_size(facts: Facts) -> Iterator[Finding]:
     count = len(facts.nodes)
     names = ", ".join(node["name"] for node in facts.nodes)
-    shown = f"{_count(count, 'node')}: {names}" if names else "no node"
+    shown = f"{counted(count, 'node')}: {names}" if names else "no node"
     if facts.expected_nodes is not None and count != facts.expected_nodes:
         yield Finding(
             "fail", f"{shown}; {facts.expected_nodes} expected", "start skulkd on the others"
@@ -398,75 +342,15 @@ def always(sentence: str) -> Callable[[Facts], str]:
     return lambda facts: sentence
 
 
-TABLE: Mapping[str, tuple[Check, Callable[[Facts], str]]] = {
-    "ready": (ready, always("the daemon says it can serve")),
-    "version": (version, always("no node to ask")),
-    "cluster-size": (cluster_size, always("")),
-    "lost": (lost, always("no member is missing")),
-    "master": (master, always("no master is shown")),
-    "answers": (answers, always("every node answers")),
-    "fresh": (fresh, always("every node has reported in the last 15s")),
-    "memory": (memory, least_free("memory")),
-    "disk": (disk, least_free("disk")),
-    "storage": (storage, always("staged models have room")),
-    "health": (health, always("no node complains")),
-    "instances": (
-        instances,
-        lambda facts: f"{_count(len(facts.instances), 'instance')} placed, none in trouble",
-    ),
-    "ranks": (ranks, always("no rank is stuck")),
-    "ring": (ring, always("no ring crosses a public network")),
-    "blas": (blas, always("no model is loaded")),
-    "warnings": (warnings, always("no node warns")),
-    "rotation": (rotation, always("every node takes new work")),
-    "swarm": (swarm, gateway_node),
-    "config": (config, always("the configuration is valid")),
-    "clock": (clock, always("clocks agree within 5s")),
-    "certificates": (certificates, first_to_expire),
-    "secrets": (secrets, always("secret files are private")),
-    "client": (client, always("")),
-}
-"""Each check, and what it says when it finds nothing."""
-
 _CLOCKS = "let every machine keep its time by NTP"
-
-
-def run_checks(facts: Facts) -> list[dict[str, object]]:
-    """All checks against a daemon that answers."""
-    items = [_item("daemon", Finding("ok", f"answers at {facts.endpoint}"))]
-    for name, (check, all_well) in TABLE.items():
-        findings = list(check(facts)) or [Finding("ok", all_well(facts))]
-        items.extend(_item(name, finding) for finding in findings)
-    return items
-
-
-def without_daemon(message: str, hint: str | None, facts: Facts) -> list[dict[str, object]]:
-    """The list when no daemon answers: what needs one is skipped."""
-    items = [_item("daemon", Finding("fail", message, hint))]
-    for name, (check, all_well) in TABLE.items():
-        if name in ("secrets", "client"):
-            findings = list(check(facts)) or [Finding("ok", all_well(facts))]
-        else:
-            findings = [Finding("skip", "needs a daemon")]
-        items.extend(_item(name, finding) for finding in findings)
-    return items
-
-
-def _item(name: str, finding: Finding) -> dict[str, object]:
-    return {
-        "check": name,
-        "result": finding.result,
-        "message": ": ".join(filter(None, (", ".join(finding.nodes), finding.message))),
-        "hint": finding.hint,
-    }
 
 
 def _look_at(node: NodeItem) -> str:
     return f"skulkctl diagnose {node['name']}"
 
 
-def _count(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
+def counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _offset(who: str, offset_s: float, whom: str) -> str:

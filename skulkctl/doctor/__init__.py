@@ -1,0 +1,1 @@
+"""`skulkctl doctor`: facts are gathered, checked by pure functions, and listed."""
