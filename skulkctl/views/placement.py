@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from skulkctl.layout import hanging
-from skulkctl.tables import Column, plain, render, size
+from skulkctl.tables import EMPTY, Column, plain, render, size
 from skulkctl.units import size_text
 from skulkctl.views.instances import instance_item, layers_text, short_instance
 from skulkctl.views.nodes import node_ids, node_name
@@ -38,6 +38,15 @@ ARITHMETIC = (
 )
 _POOL = Column("of", "pool", "Memory that models go to: RAM or GPU.")
 _POOLS = {"ram": "RAM", "vram": "GPU"}
+
+
+def _unpacked(value: object) -> str:
+    return f"to float32 from {size(value)}" if isinstance(value, int) else EMPTY
+
+
+_UNPACKED = Column(
+    "unpacked", "unpackedFromBytes", "Size of the weights as stored.", text=_unpacked
+)
 
 
 def placement_body(
@@ -118,15 +127,19 @@ def _arithmetic(need: Document) -> dict[str, object]:
         "usableBytes": "usable_bytes",
     }
     parts: dict[str, object] = {ours: integer(need, theirs) for ours, theirs in keys.items()}
+    if (stored := integer(need, "unpacked_from_bytes")) is not None:
+        parts["unpackedFromBytes"] = stored
     return {**parts, "pool": _POOLS.get(text(need, "pool") or "ram")}
 
 
 def need_columns(ranks: Sequence[Document]) -> tuple[Column, ...]:
-    """Columns for the ranks of plans: what is known, and the memory where it is not RAM."""
+    """Columns for the ranks of plans: what is known, and only where there is something to say."""
     if not any("needBytes" in rank for rank in ranks):
         return PLAN
     on_gpu = any(rank.get("pool") == _POOLS["vram"] for rank in ranks)
-    return (*PLAN, *ARITHMETIC, *([_POOL] if on_gpu else []))
+    unpacked = any("unpackedFromBytes" in rank for rank in ranks)
+    special = [*([_POOL] if on_gpu else []), *([_UNPACKED] if unpacked else [])]
+    return (*PLAN, *ARITHMETIC, *special)
 
 
 def plan_id(planned: Document) -> str:
