@@ -45,7 +45,7 @@ def _unpacked(value: object) -> str:
 
 
 _UNPACKED = Column(
-    "unpacked", "unpackedFromBytes", "Size of the weights as stored.", text=_unpacked
+    "unpacked", "unpackedFromBytes", "Stored size of weights that are unpacked.", text=_unpacked
 )
 
 
