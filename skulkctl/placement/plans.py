@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 from skulkctl.layout import hanging
 from skulkctl.placement.instances import InstanceItem, instance_item, layers_text, short_instance
-from skulkctl.tables import Column, plain, render, size
+from skulkctl.tables import EMPTY, Column, plain, render, size
 from skulkctl.units import size_text
 from skulkd.wire.ids import NodeId
 
@@ -50,6 +50,15 @@ _POOL = Column("of", "pool", "Memory that models go to: RAM or GPU.")
 _POOLS = {"ram": "RAM", "vram": "GPU"}
 
 
+def _unpacked(value: object) -> str:
+    return f"to float32 from {size(value)}" if isinstance(value, int) else EMPTY
+
+
+_UNPACKED = Column(
+    "unpacked", "unpackedFromBytes", "Stored size of weights that are unpacked.", text=_unpacked
+)
+
+
 class RankItem(TypedDict):
     """What one rank of a plan would hold; the arithmetic is there when the server tells it."""
 
@@ -64,6 +73,7 @@ class RankItem(TypedDict):
     needBytes: NotRequired[int]
     usableBytes: NotRequired[int]
     pool: NotRequired[str | None]
+    unpackedFromBytes: NotRequired[int]
 
 
 class PlanItem(TypedDict):
@@ -147,7 +157,7 @@ def _arithmetic(need: NodeNeed | None) -> dict[str, int | str | None]:
     """The parts of a need, where the server tells them."""
     if need is None:
         return {}
-    return {
+    parts = {
         "overheadBytes": need.overhead_bytes,
         "kvBytes": need.kv_bytes,
         "floorBytes": need.floor_bytes,
@@ -155,14 +165,18 @@ def _arithmetic(need: NodeNeed | None) -> dict[str, int | str | None]:
         "usableBytes": need.usable_bytes,
         "pool": _POOLS.get(need.pool),
     }
+    stored = need.unpacked_from_bytes
+    return parts if stored is None else {**parts, "unpackedFromBytes": stored}
 
 
 def need_columns(ranks: Sequence[Mapping[str, object]]) -> tuple[Column, ...]:
-    """Columns for the ranks of plans: what is known, and the memory where it is not RAM."""
+    """Columns for the ranks of plans: what is known, and only where there is something to say."""
     if not any("needBytes" in rank for rank in ranks):
         return PLAN
     on_gpu = any(rank.get("pool") == _POOLS["vram"] for rank in ranks)
-    return (*PLAN, *ARITHMETIC, *([_POOL] if on_gpu else []))
+    unpacked = any("unpackedFromBytes" in rank for rank in ranks)
+    special = [*([_POOL] if on_gpu else []), *([_UNPACKED] if unpacked else [])]
+    return (*PLAN, *ARITHMETIC, *special)
 
 
 def plan_id(item: InstanceItem, ranks: Sequence[RankItem]) -> str:

@@ -1,4 +1,4 @@
-"""What this node says of itself when a model is to be placed: files, backends, participation."""
+"""What this node says of itself when a model is to be placed: files, backends, settings."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from skulkd.api.model_shelf import ModelShelf
 from skulkd.api.placing import Tell, own_backends
 from skulkd.api.running_settings import RunningSettings
 from skulkd.placement.orders import NodeNews
+from skulkd.worker.from_settings import worker_options
 
 PARTICIPATION = "SKULK_NODE_PARTICIPATION"
 
 
 def teller(models: ModelShelf, settings: RunningSettings) -> Tell:
     """Answers for this node. With a model store the files need not be here."""
+    dequantize = worker_options(settings.started.config.runtime).dequantize
 
     async def tell(model_id: str) -> NodeNews:
         problem = await models.why_not_here(model_id)
@@ -22,6 +24,7 @@ def teller(models: ModelShelf, settings: RunningSettings) -> Tell:
             staged=1.0 if problem is None else None,
             backends=own_backends(),
             participation=settings.sources.environ.get(PARTICIPATION, "").strip() or "full",
+            dequantize=dequantize,
         )
 
     return tell

@@ -15,9 +15,10 @@ from skulkd.api.routes import RouteTable
 from skulkd.api.services import Services, services
 from skulkd.placement.built import instance_of
 from skulkd.placement.candidates import VRAM_POOL, Cluster
+from skulkd.placement.memory import need_of
 from skulkd.placement.nearest import Alternative, alternatives
 from skulkd.placement.orders import PlaceOrder, names_for, planned_instance
-from skulkd.placement.planner import Plan
+from skulkd.placement.planner import Plan, Rank
 from skulkd.placement.previews import Preview, previews
 from skulkd.placement.refusals import Refusal
 from skulkd.placement.wish import Wish
@@ -162,6 +163,10 @@ def _row(
 def _planned(preview: Preview, found: Plan, cluster: Cluster, state: State) -> PlacementPreview:
     wish = preview.wish
     fresh = names_for(InstanceId(str(uuid4())), found.node_ids, state)
+
+    def stored(rank: Rank) -> int | None:
+        return need_of(wish.card, rank.part).weights_bytes if found.unpacked else None
+
     return PlacementPreview(
         model_id=wish.card.model_id,
         sharding=wish.sharding,
@@ -180,6 +185,7 @@ def _planned(preview: Preview, found: Plan, cluster: Cluster, state: State) -> P
                 floor_bytes=rank.need.floor_bytes,
                 usable_bytes=rank.budget.usable_bytes,
                 pool="vram" if rank.budget.pool == VRAM_POOL else "ram",
+                unpacked_from_bytes=stored(rank),
             )
             for rank in found.ranks
         },

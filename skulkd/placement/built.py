@@ -13,6 +13,7 @@ from skulkd.placement.wish import Wish
 from skulkd.wire.cards import ModelCard
 from skulkd.wire.ids import NodeId
 from skulkd.wire.instances import Host, Instance, MlxJacclInstance, MlxRingInstance
+from skulkd.wire.placement_record import PlacementRecord
 from skulkd.wire.shards import (
     PipelineShardMetadata,
     ShardAssignments,
@@ -45,6 +46,7 @@ def instance_of(found: Plan, links: Links, fresh: Fresh) -> Instance:
         },
         node_to_runner=dict(zip(found.node_ids, fresh.runner_ids, strict=True)),
     )
+    record = PlacementRecord(unpacked=True) if found.unpacked else None
     if found.meta == "MlxJaccl":
         return MlxJacclInstance(
             instance_id=fresh.instance_id,
@@ -52,6 +54,7 @@ def instance_of(found: Plan, links: Links, fresh: Fresh) -> Instance:
             context_token_limit=found.context_tokens,
             jaccl_devices=jaccl_devices(found.node_ids, links),
             jaccl_coordinators=jaccl_coordinators(found.node_ids, links, fresh.port),
+            record=record,
         )
     return MlxRingInstance(
         instance_id=fresh.instance_id,
@@ -59,6 +62,7 @@ def instance_of(found: Plan, links: Links, fresh: Fresh) -> Instance:
         context_token_limit=found.context_tokens,
         hosts_by_node=ring_hosts(found.node_ids, links, fresh.port),
         ephemeral_port=fresh.port,
+        record=record,
     )
 
 

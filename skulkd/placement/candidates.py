@@ -24,6 +24,7 @@ from skulkd.wire.downloads import (
 )
 from skulkd.wire.ids import ModelId, NodeId
 from skulkd.wire.machine import AcceleratorMetrics, MemoryUsage
+from skulkd.wire.placement import DequantizeMode
 from skulkd.wire.rdma import NodeRdma
 from skulkd.wire.state import State
 
@@ -62,6 +63,8 @@ class Candidate:
     """The same of the GPU."""
     wired_limit_bytes: int | None = None
     """The most that the GPU of a Mac may wire."""
+    dequantize: DequantizeMode = "off"
+    """Whether its runners may unpack weights to float32."""
 
     @property
     def budget(self) -> Budget | None:
@@ -132,6 +135,7 @@ class Circumstances:
     participation: Mapping[NodeId, str] = field(default_factory=dict)
     rdma: Mapping[NodeId, NodeRdma] = field(default_factory=dict)
     wired_limits: Mapping[NodeId, int] = field(default_factory=dict)
+    dequantize: Mapping[NodeId, DequantizeMode] = field(default_factory=dict)
 
 
 NOTHING_SPECIAL = Circumstances()
@@ -158,6 +162,7 @@ def cluster_of(state: State, model_id: ModelId, around: Circumstances = NOTHING_
                 credit_bytes=around.credits.get(node_id),
                 vram_credit_bytes=around.vram_credits.get(node_id),
                 wired_limit_bytes=around.wired_limits.get(node_id),
+                dequantize=around.dequantize.get(node_id, "off"),
             )
         )
     versions = {node: one.os_version for node, one in state.node_identities.items()}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from skulkd.placement.candidates import Candidate, Cluster
-from skulkd.placement.memory import Share, context_token_limit, need_of
+from skulkd.placement.memory import need_of
 from skulkd.placement.promises import part_of
 from skulkd.placement.refusals import (
     BadInstance,
@@ -22,9 +22,11 @@ from skulkd.placement.refusals import (
     gb,
 )
 from skulkd.placement.shape import UNKNOWN_SHAPE, ModelShape
+from skulkd.placement.unpacking import Holder, plan_weights
 from skulkd.wire.cards import ModelCard
 from skulkd.wire.ids import NodeId
 from skulkd.wire.instances import Instance, MlxJacclInstance, MlxRingInstance
+from skulkd.wire.placement_record import PlacementRecord
 from skulkd.wire.shards import (
     CfgShardMetadata,
     PipelineShardMetadata,
@@ -39,18 +41,20 @@ _NO_IMAGES = "shards of image models cannot be served here"
 def checked_instance(
     instance: Instance, state: State, cluster: Cluster, shape: ModelShape = UNKNOWN_SHAPE
 ) -> Instance:
-    """The same with a context ceiling of our own. Raises Refusal."""
+    """The same with a context ceiling and a record of our own. Raises Refusal."""
     shards = _checked_ranks(instance)
     card = shards[0].model_card
     nodes = _known_nodes(instance, cluster)
     _check_addresses(instance, len(shards))
     _check_total(card, state)
     _check_places(card, nodes)
-    shares = _checked_memory(nodes, shards, shape)
+    holders = _checked_memory(nodes, shards, shape)
     # Looked at last: the order of refusals is that of the contract.
     _check_new(instance, state)
-    limit = context_token_limit(card, shares, shape)
-    return instance.model_copy(update={"context_token_limit": limit})
+    weights = plan_weights(card, shape, holders)
+    record = PlacementRecord(unpacked=weights.unpacked)
+    update = {"context_token_limit": weights.context_tokens, "record": record}
+    return instance.model_copy(update=update)
 
 
 def _checked_ranks(instance: Instance) -> list[ShardMetadata]:
@@ -150,12 +154,12 @@ def _check_places(card: ModelCard, nodes: Sequence[Candidate]) -> None:
 
 def _checked_memory(
     nodes: Sequence[Candidate], shards: Sequence[ShardMetadata], shape: ModelShape
-) -> list[Share]:
+) -> list[Holder]:
     card = shards[0].model_card
     unread = [node.node_id for node in nodes if node.budget is None]
     if unread:
         raise InfoPending(len(nodes), len(nodes), unread)
-    shares: list[Share] = []
+    holders: list[Holder] = []
     short: list[ShortNode] = []
     for node, shard in zip(nodes, shards, strict=True):
         budget = node.budget
@@ -165,13 +169,13 @@ def _checked_memory(
             usable = 0 if budget is None else budget.usable_bytes
             short.append(ShortNode(node.node_id, need, usable))
         else:
-            shares.append(Share(part, budget.ceiling_bytes))
+            holders.append(Holder(part, budget, node.dequantize))
     if short:
         ids: tuple[NodeId, ...] = tuple(node.node_id for node in nodes)
         tensor = isinstance(shards[0], TensorShardMetadata)
         cycle = RejectedCycle(ids, "Tensor" if tensor else "Pipeline", tuple(short))
         raise DoesNotFit(card.model_id, card.storage_size.in_bytes, [cycle])
-    return shares
+    return holders
 
 
 def _check_new(instance: Instance, state: State) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
 
-from skulkd.placement.shape import UNKNOWN_SHAPE, ModelShape
+from skulkd.placement.shape import UNKNOWN_SHAPE, ModelShape, float32_growth
 from skulkd.wire.cards import ModelCard
 from skulkd.wire.machine import AcceleratorMetrics, MemoryUsage
 
@@ -27,7 +27,8 @@ GGUF_CONTEXT_TOKENS = 8192
 # Taken when nobody knows the model's own; almost every model has this one, in half precision.
 HEAD_DIMENSION = 128
 KV_ELEMENT_BYTES = 2
-FLOAT32_BYTES = 4
+# Of unpacked weights keys and values are float32, too.
+FLOAT32_KV = Fraction(4, KV_ELEMENT_BYTES)
 
 WHOLE = Fraction(1)
 
@@ -96,18 +97,22 @@ def float32_need(
     shape: ModelShape = UNKNOWN_SHAPE,
     tokens: int = KV_BUDGET_TOKENS,
 ) -> Need:
-    """What this part needs when its weights are unpacked, with keys and values for all `tokens`.
-
-    Then keys and values are float32, too.
-    """
+    """What this part needs when its weights are unpacked, with keys and values of `tokens`."""
     weights = card.storage_size.in_bytes * part * growth
-    wider = Fraction(FLOAT32_BYTES, KV_ELEMENT_BYTES)
     with_overhead = ceil(weights * overhead(card))
     return Need(
         weights_bytes=ceil(weights),
         overhead_bytes=with_overhead - ceil(weights),
-        kv_bytes=ceil((kv_bytes_per_token(card, shape) or 0) * tokens * part * wider),
+        kv_bytes=ceil((kv_bytes_per_token(card, shape) or 0) * tokens * part * FLOAT32_KV),
     )
+
+
+def planned_need(card: ModelCard, part: Fraction, shape: ModelShape, *, unpacked: bool) -> Need:
+    """What a rank is promised; unpacked only where the card or the files tell how large that is."""
+    growth = float32_growth(card, shape) if unpacked else None
+    if growth is None:
+        return need_of(card, part, shape)
+    return float32_need(card, growth, part, shape)
 
 
 def working_set_bytes(memory: MemoryUsage) -> int:
@@ -139,11 +144,15 @@ def usable_vram_bytes(accelerator: AcceleratorMetrics, memory: MemoryUsage | Non
 
 
 def context_token_limit(
-    card: ModelCard, shares: Iterable[Share], shape: ModelShape = UNKNOWN_SHAPE
+    card: ModelCard,
+    shares: Iterable[Share],
+    shape: ModelShape = UNKNOWN_SHAPE,
+    growth: Fraction | None = None,
 ) -> int | None:
     """Most tokens of prompt and answer that fit on every node beside the weights.
 
     None when neither the memory nor the card bounds it. Can be 0: then nothing can be asked.
+    `growth` is that of weights unpacked to float32; None for weights as stored.
     """
     bounds = [card.context_length] if card.context_length > 0 else []
     if card.placement.max_context_tokens is not None:
@@ -152,11 +161,14 @@ def context_token_limit(
         bounds.append(GGUF_CONTEXT_TOKENS)
     per_token = kv_bytes_per_token(card, shape)
     if per_token is not None:
-        bounds += [_tokens_beside_weights(card, per_token, share) for share in shares]
+        bounds += [_tokens_beside_weights(card, per_token, share, growth) for share in shares]
     return min(bounds, default=None)
 
 
-def _tokens_beside_weights(card: ModelCard, per_token: int, share: Share) -> int:
-    weights = card.storage_size.in_bytes * share.part * overhead(card)
+def _tokens_beside_weights(
+    card: ModelCard, per_token: int, share: Share, growth: Fraction | None
+) -> int:
+    weights = card.storage_size.in_bytes * share.part * overhead(card) * (growth or WHOLE)
     left = share.ceiling_bytes - weights - FLOOR_BYTES
-    return max(0, int(left / (per_token * share.part)))
+    wider = WHOLE if growth is None else FLOAT32_KV
+    return max(0, int(left / (per_token * share.part * wider)))

@@ -19,7 +19,7 @@ from skulkd.placement.candidates import Circumstances, Cluster, cluster_of
 from skulkd.placement.exact import checked_instance
 from skulkd.placement.fresh import PORTS, RESERVED_PORTS, Fresh
 from skulkd.placement.planner import plan
-from skulkd.placement.records import named
+from skulkd.placement.records import named, record_of
 from skulkd.placement.refusals import UnknownInstance
 from skulkd.placement.repairs import find, repair_events
 from skulkd.placement.shape import ModelShape
@@ -29,7 +29,7 @@ from skulkd.wire.cards import ModelCard
 from skulkd.wire.events import Event, InstanceCreated, InstanceDeleted
 from skulkd.wire.ids import InstanceId, ModelId, NodeId, RunnerId
 from skulkd.wire.instances import Instance, MlxJacclInstance, MlxRingInstance
-from skulkd.wire.placement import InstanceMeta, Sharding
+from skulkd.wire.placement import DequantizeMode, InstanceMeta, Sharding
 from skulkd.wire.placement_record import PlacementRecord
 from skulkd.wire.state import State
 
@@ -41,6 +41,8 @@ class NodeNews(CamelModel):
     staged: float | None = None
     backends: list[str] | None = None
     participation: str = "full"
+    dequantize: DequantizeMode = "off"
+    """Whether its runners may unpack weights to float32; `off` wherever a GPU computes."""
 
 
 class PlaceOrder(CamelModel):
@@ -109,8 +111,8 @@ def decide_place(order: PlaceOrder, state: State, around: Circumstances) -> Deci
     if order.ensure and (there := _placed(order.card.model_id, state)) is not None:
         return Decided((), there)
     cluster = cluster_of(state, order.card.model_id, with_news(around, order.news))
-    instance = planned_instance(order.wish, cluster, state, order.instance_id)
-    instance = instance.model_copy(update={"record": _record(order, state)})
+    planned = planned_instance(order.wish, cluster, state, order.instance_id)
+    instance = _with_record(planned, order, state)
     return Decided((InstanceCreated(instance=instance),), instance)
 
 
@@ -129,8 +131,8 @@ def decide_create(order: CreateOrder, state: State, around: Circumstances) -> De
     model_id = order.instance.shard_assignments.model_id
     cluster = cluster_of(state, model_id, with_news(around, order.news))
     shape = ModelShape(**order.shape)
-    instance = checked_instance(order.instance, state, cluster, shape)
-    instance = instance.model_copy(update={"record": _record(order, state)})
+    checked = checked_instance(order.instance, state, cluster, shape)
+    instance = _with_record(checked, order, state)
     return Decided((InstanceCreated(instance=instance),), instance)
 
 
@@ -151,12 +153,14 @@ def decide_repair(order: RepairOrder, state: State, around: Circumstances) -> De
     return Decided(tuple(events), repair.instance)
 
 
-def _record(order: PlaceOrder | CreateOrder, state: State) -> PlacementRecord:
-    return PlacementRecord(
+def _with_record(instance: Instance, order: PlaceOrder | CreateOrder, state: State) -> Instance:
+    record = PlacementRecord(
         excluded=named(order.excluded, state),
         only=named(order.only, state),
         shape=order.shape,
+        unpacked=record_of(instance).unpacked,
     )
+    return instance.model_copy(update={"record": record})
 
 
 def planned_instance(
@@ -194,6 +198,7 @@ def with_news(around: Circumstances, news: dict[NodeId, NodeNews]) -> Circumstan
         staged={node: said.staged for node, said in news.items() if said.staged is not None},
         backends={node: frozenset(tags) for node, tags in told.items()},
         participation={node: said.participation for node, said in news.items()},
+        dequantize={node: said.dequantize for node, said in news.items()},
     )
 
 

@@ -7,12 +7,12 @@ Checks run in the order of the reference, so that the first reason an operator r
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from skulkd.placement.candidates import Budget, Candidate, Cluster
 from skulkd.placement.eligible import Eligible, eligible
-from skulkd.placement.memory import Need, Share, context_token_limit
+from skulkd.placement.memory import Need, planned_need
 from skulkd.placement.rdma_gaps import find_gaps, too_small
 from skulkd.placement.refusals import (
     DoesNotFit,
@@ -30,6 +30,7 @@ from skulkd.placement.refusals import (
 from skulkd.placement.room import Room
 from skulkd.placement.search import Search
 from skulkd.placement.shape import tensor_obstacles
+from skulkd.placement.unpacking import Holder, plan_weights
 from skulkd.placement.wish import Wish
 from skulkd.wire.ids import NodeId
 from skulkd.wire.placement import InstanceMeta, Sharding
@@ -59,6 +60,8 @@ class Plan:
     meta: InstanceMeta
     ranks: tuple[Rank, ...]
     context_tokens: int | None
+    unpacked: bool = False
+    """Whether the needs are those of weights that are unpacked to float32."""
 
     @property
     def node_ids(self) -> tuple[NodeId, ...]:
@@ -114,15 +117,28 @@ def _plan(wish: Wish, room: Room, ring: Sequence[Candidate]) -> Plan:
         ranks.append(Rank(node, first, first + count, part, need, budget))
         start += count
     # Many ranks are alike, and fractions are slow to compare.
-    alike = {(rank.end_layer - rank.start_layer, rank.budget.ceiling_bytes): rank for rank in ranks}
-    shares = [Share(rank.part, rank.budget.ceiling_bytes) for rank in alike.values()]
+    alike = {
+        (rank.end_layer - rank.start_layer, rank.budget, rank.node.dequantize): Holder(
+            rank.part, rank.budget, rank.node.dequantize
+        )
+        for rank in ranks
+    }
+    weights = plan_weights(card, wish.shape, list(alike.values()))
     return Plan(
         wish=wish,
         sharding="Tensor" if tensor else "Pipeline",
         meta="MlxRing" if alone else wish.meta,
-        ranks=tuple(ranks),
-        context_tokens=context_token_limit(card, shares, wish.shape),
+        ranks=tuple(_unpacked(wish, ranks) if weights.unpacked else ranks),
+        context_tokens=weights.context_tokens,
+        unpacked=weights.unpacked,
     )
+
+
+def _unpacked(wish: Wish, ranks: Sequence[Rank]) -> list[Rank]:
+    return [
+        replace(rank, need=planned_need(wish.card, rank.part, wish.shape, unpacked=True))
+        for rank in ranks
+    ]
 
 
 def _refusal(

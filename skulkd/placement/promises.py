@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from skulkd.placement.memory import Need, need_of
-from skulkd.placement.records import shape_of
+from skulkd.placement.memory import Need, planned_need
+from skulkd.placement.records import record_of, shape_of
 from skulkd.wire.ids import InstanceId, NodeId, RunnerId
 from skulkd.wire.instances import Instance
 from skulkd.wire.runners import (
@@ -53,10 +53,14 @@ def shares_of(instance: Instance) -> Iterator[tuple[NodeId, int, RunnerId]]:
         yield node_id, need_of_rank(instance, runner_id).total_bytes, runner_id
 
 
-def need_of_rank(instance: Instance, runner_id: RunnerId) -> Need:
-    """What a rank needs, as it was planned: for promises, and for the look before it loads."""
+def need_of_rank(instance: Instance, runner_id: RunnerId, *, as_stored: bool = False) -> Need:
+    """What a rank needs, as it was planned: for promises, and for the look before it loads.
+
+    `as_stored`: what it needs when its weights are not unpacked, whatever was planned.
+    """
     shard = instance.shard_assignments.runner_to_shard[runner_id]
-    return need_of(shard.model_card, part_of(shard), shape_of(instance))
+    unpacked = record_of(instance).unpacked and not as_stored
+    return planned_need(shard.model_card, part_of(shard), shape_of(instance), unpacked=unpacked)
 
 
 def promised_bytes(state: State) -> dict[NodeId, int]:

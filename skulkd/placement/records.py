@@ -73,6 +73,7 @@ def moved(
         "attempts": record.attempts if move.most is None else move.attempt,
         "moves": [*record.moves, move][-_KEPT_MOVES:],
         "stuck": None,
+        "unpacked": record_of(new).unpacked,
     }
     event = InstanceMoved(
         instance_id=old.instance_id,

@@ -166,7 +166,8 @@ def _planned(wish: Wish, instance: Instance, state: State, around: Circumstances
     # New runner ids: the old runners may still be on their way out.
     fresh = make_fresh(len(found.ranks), taken)
     made = instance_of(found, cluster.links, replace(fresh, instance_id=instance.instance_id))
-    return made.model_copy(update={"record": instance.record})
+    kept = {"unpacked": record_of(made).unpacked}
+    return made.model_copy(update={"record": record_of(instance).model_copy(update=kept)})
 
 
 def _without_files(instance: Instance, state: State) -> Repair | None:

@@ -7,6 +7,7 @@ without any error, so the planner must refuse it before anything is loaded.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -24,12 +25,19 @@ class ModelShape:
     head_dimension: int | None = None
     intermediate: int | None = None
     quantization_group: int | None = None
+    weight_bits: int | None = None
+    """Of one weight as stored, without its share of scales and biases."""
 
 
 UNKNOWN_SHAPE = ModelShape()
 _FLOAT32_BITS = 32
 _TYPE_BITS = {"float32": 32, "bfloat16": 16, "float16": 16}
+# How cards label what is not quantised.
+_LABEL_BITS = {"fp32": 32, "bf16": 16, "fp16": 16}
+_QUANTISED_LABEL = re.compile(r"([1-9]\d?)bit")
 _USUAL_GROUP = 64
+# Every group has a scale and a bias of 16 bits each.
+_GROUP_BITS = 32
 
 
 def shape_from_config(config: Mapping[str, Any]) -> ModelShape:
@@ -48,28 +56,35 @@ def shape_from_config(config: Mapping[str, Any]) -> ModelShape:
     ):
         dimension = hidden // heads
     section = text.get("quantization") or text.get("quantization_config")
-    group = _positive(section, "group_size") if isinstance(section, Mapping) else None
+    group, bits = None, _TYPE_BITS.get(str(text.get("dtype") or text.get("torch_dtype")))
+    if isinstance(section, Mapping):
+        bits = _positive(section, "bits")
+        group = _positive(section, "group_size") or (_USUAL_GROUP if bits else None)
     return ModelShape(
         heads=heads,
         kv_heads=_positive(text, "num_key_value_heads") or heads,
         head_dimension=dimension,
         intermediate=_positive(text, "intermediate_size"),
         quantization_group=group,
+        weight_bits=bits,
     )
 
 
-def float32_growth(config: Mapping[str, Any]) -> Fraction | None:
-    """How many times larger the weights are as float32; None when `config.json` does not say."""
-    inner = config.get("text_config")
-    text = {**config, **inner} if isinstance(inner, Mapping) else dict(config)
-    section = text.get("quantization") or text.get("quantization_config")
-    if isinstance(section, Mapping):
-        bits = _positive(section, "bits")
-        # Every group has a scale and a bias of 16 bits each.
-        group = _positive(section, "group_size") or _USUAL_GROUP
-        return None if bits is None else Fraction(_FLOAT32_BITS) / (bits + Fraction(32, group))
-    stored = _TYPE_BITS.get(str(text.get("dtype") or text.get("torch_dtype")))
-    return None if stored is None else Fraction(_FLOAT32_BITS, stored)
+def float32_growth(card: ModelCard, shape: ModelShape) -> Fraction | None:
+    """How many times larger the weights are as float32; None when not at all, or nobody knows."""
+    bits, group = shape.weight_bits, shape.quantization_group
+    if bits is None:
+        bits, group = _labelled(card.quantization)
+    if bits is None or bits >= _FLOAT32_BITS or card.gguf_file is not None:
+        return None
+    return _FLOAT32_BITS / (bits + Fraction(_GROUP_BITS, group) if group else Fraction(bits))
+
+
+def _labelled(label: str) -> tuple[int | None, int | None]:
+    """Bits and group of a card's label, for a node that does not have the files."""
+    if (quantised := _QUANTISED_LABEL.fullmatch(label)) is not None:
+        return int(quantised[1]), _USUAL_GROUP
+    return _LABEL_BITS.get(label), None
 
 
 def tensor_obstacles(card: ModelCard, shape: ModelShape, ranks: int) -> list[str]:

@@ -337,8 +337,8 @@ class RuntimeSection(ConfigSection):
     )
     dequantize: Dequantize = Field(
         default="auto",
-        description="Unpack 4-bit, 8-bit and 16-bit weights into float32 on a CPU: auto (when they"
-        " fit into the free memory with a full context), on or off",
+        description="Unpack 4-bit, 8-bit and 16-bit weights to float32 on a CPU: auto (when they"
+        " fit with a full context), on (when they fit; the context may become shorter) or off",
     )
     cores: int = Field(
         default=0,

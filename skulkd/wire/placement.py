@@ -12,6 +12,7 @@ from skulkd.wire.instances import Instance
 Sharding = Literal["Tensor", "Pipeline"]
 InstanceMeta = Literal["MlxRing", "MlxJaccl"]
 MemoryPool = Literal["ram", "vram"]
+DequantizeMode = Literal["auto", "on", "off"]
 
 
 class PlaceInstanceParams(SnakeModel):
@@ -67,6 +68,11 @@ class NodeNeed(SnakeModel):
     usable_bytes: int
     pool: MemoryPool = Field(
         default="ram", description="Where models go there: the machine's memory or its GPU's."
+    )
+    unpacked_from_bytes: int | None = Field(
+        default=None,
+        description="Size of the weights as stored, when they are unpacked to float32 at load;"
+        " null when they stay as they are.",
     )
 
 

@@ -39,6 +39,9 @@ class PlacementRecord(CamelModel):
     shape: dict[str, int] = Field(
         default_factory=dict, description="What the files say of the model beyond its card."
     )
+    unpacked: bool = Field(
+        default=False, description="Its memory was planned with weights unpacked to float32."
+    )
     failed: dict[NodeId, str] = Field(
         default_factory=dict, description="Nodes that were the obstacle since it last served."
     )

@@ -21,7 +21,6 @@ def worker_options(runtime: RuntimeSection) -> WorkerOptions:
     return WorkerOptions(
         runner=runner,
         queue_limit=runtime.queue,
-        dequantize=runtime.dequantize,
-        accelerated=mlx_build() != "cpu",
+        dequantize=runtime.dequantize if mlx_build() == "cpu" else "off",
         cuda=mlx_build() == "cuda",
     )

@@ -24,9 +24,14 @@ _GIB = 1024**3
 Pool = MemoryUsage | AcceleratorMetrics
 
 
-def shortage(instance: Instance, runner_id: RunnerId, memory: Pool) -> str | None:
-    """The arithmetic when the runner's shard does not fit; None when it does."""
-    need, usable = need_of_rank(instance, runner_id), _usable(memory)
+def shortage(
+    instance: Instance, runner_id: RunnerId, memory: Pool, *, as_stored: bool = False
+) -> str | None:
+    """The arithmetic when the runner's shard does not fit; None when it does.
+
+    `as_stored`: with weights that are not unpacked, whatever was planned.
+    """
+    need, usable = need_of_rank(instance, runner_id, as_stored=as_stored), _usable(memory)
     if need.total_bytes <= usable * TOLERANCE:
         return None
     model_id = instance.shard_assignments.model_id
@@ -64,6 +69,8 @@ async def wait_for_room(
     read: Callable[[], Awaitable[Pool]],
     limit_s: float,
     waiting: Callable[[str], None] = lambda shortage: None,
+    *,
+    as_stored: bool = False,
 ) -> str | None:
     """The shortage that is still there after `limit_s`; None as soon as there is room.
 
@@ -71,7 +78,7 @@ async def wait_for_room(
     """
     ends = time.monotonic() + limit_s
     while True:
-        short = shortage(instance, runner_id, await read())
+        short = shortage(instance, runner_id, await read(), as_stored=as_stored)
         if short is None or time.monotonic() >= ends:
             return short
         waiting(short)

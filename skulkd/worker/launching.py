@@ -4,14 +4,16 @@ Asks the disk, in threads and with limits. Knows no processes.
 """
 
 import asyncio
-import sys
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import skulkd
 from skulkd.machine.accelerator_nvidia import Gpu
-from skulkd.runner.protocol import Configure, JacclLinks, RankLinks, RunnerOptions
+from skulkd.placement.records import record_of, shape_of
+from skulkd.placement.shape import float32_growth
+from skulkd.runner.protocol import Configure, JacclLinks, RankLinks
 from skulkd.wire.ids import NodeId, RunnerId
 from skulkd.wire.instances import Instance, MlxJacclInstance
 from skulkd.wire.machine import MemoryUsage
@@ -26,13 +28,14 @@ from skulkd.worker.group_ports import (
     rank_0_list,
     ring_address,
 )
-from skulkd.worker.guard import Pool, wait_for_room
+from skulkd.worker.guard import Pool, shortage, wait_for_room
 from skulkd.worker.log_files import log_path, prune_logs
 from skulkd.worker.model_files import FilesUnavailable, ModelFiles
 from skulkd.worker.options import WorkerOptions
 from skulkd.worker.process import Launch
-from skulkd.worker.unpacking import growth_of, unpacks
 from skulkd.worker.waiting import WaitingView
+
+log = logging.getLogger(__name__)
 
 
 class CannotLaunch(Exception):
@@ -112,9 +115,9 @@ class Launcher:
             model_path = await self._files.ensure_files(shard)
         except FilesUnavailable as error:
             raise CannotLaunch(f"{error.code}: {error}", later=error.later) from error
-        gpu = await self._check_memory(instance, runner_id, waiting)
+        gpu, float32 = await self._check_memory(instance, runner_id, waiting)
         await asyncio.to_thread(prune_logs, self._log_dir, self._options.log)
-        options = await self._runner_options(instance, runner_id, Path(model_path))
+        options = self._options.runner.model_copy(update={"float32": float32})
         if instance.context_token_limit is not None:
             # A limit of 0 means that nothing fits; with 1 every prompt is refused as too long.
             limit = max(1, instance.context_token_limit)
@@ -129,22 +132,15 @@ class Launcher:
         )
         return Prepared(configure, self._launch(runner_id, gpu))
 
-    async def _runner_options(
-        self, instance: Instance, runner_id: RunnerId, model_path: Path
-    ) -> RunnerOptions:
-        if self._options.accelerated or sys.platform != "linux":
-            return self._options.runner
-        growth, memory = await asyncio.gather(
-            asyncio.to_thread(growth_of, model_path), asyncio.to_thread(self._memory)
-        )
-        float32 = unpacks(self._options.dequantize, growth, instance, runner_id, memory)
-        return self._options.runner.model_copy(update={"float32": float32})
-
     async def _check_memory(
         self, instance: Instance, runner_id: RunnerId, waiting: WaitingView
-    ) -> Gpu | None:
-        """Wait for room where the weights go; the GPU that they go to. Raises CannotLaunch."""
-        limit_s = self._options.patience.memory_s
+    ) -> tuple[Gpu | None, bool]:
+        """Wait for room where the weights go. Raises CannotLaunch.
+
+        The GPU that they go to, and whether they are unpacked: as it was planned, unless the
+        memory for it is gone.
+        """
+        unpack = self._is_unpacked(instance, runner_id)
         waiting.begin("memory")
         try:
             gpu = None if self._gpu is None else await self._gpu.read()
@@ -152,14 +148,32 @@ class Launcher:
                 instance,
                 runner_id,
                 self._pool,
-                limit_s,
+                self._options.patience.memory_s,
                 lambda missing: waiting.begin("memory", detail=missing),
+                as_stored=not unpack,
             )
+            if unpack and short is not None:
+                log.warning("weights stay packed, there is no room for them as float32: %s", short)
+                unpack = False
+                short = shortage(instance, runner_id, await self._pool(), as_stored=True)
         except GpuUnavailable as error:
             raise CannotLaunch(str(error), later=True) from error
         if short is not None:
             raise CannotLaunch(short)
-        return gpu
+        return gpu, unpack
+
+    def _is_unpacked(self, instance: Instance, runner_id: RunnerId) -> bool:
+        """Whether it was planned so, and the settings have not changed since."""
+        shard = instance.shard_assignments.runner_to_shard[runner_id]
+        planned = record_of(instance).unpacked
+        unpackable = float32_growth(shard.model_card, shape_of(instance)) is not None
+        if self._options.dequantize == "on" and unpackable and not planned:
+            log.warning(
+                "runtime.dequantize is on here, but the weights of %s stay packed: when it was"
+                " placed, not every node had room for them as float32, or one did not allow it",
+                shard.model_card.model_id,
+            )
+        return planned and self._options.dequantize != "off"
 
     async def _pool(self) -> Pool:
         """The memory of the GPU, where MLX uses one that has its own. Raises GpuUnavailable."""

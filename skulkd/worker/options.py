@@ -1,9 +1,9 @@
 """Every limit of the worker in one table. No behaviour."""
 
 from dataclasses import dataclass, field
-from typing import Literal
 
 from skulkd.runner.protocol import RunnerOptions
+from skulkd.wire.placement import DequantizeMode
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +82,7 @@ class WorkerOptions:
     """Requests that may wait for a place in an instance, besides those that have one."""
     stream_bytes: int = 1024**2
     """What may lie unread for one request before it is cut off."""
-    dequantize: Literal["auto", "on", "off"] = "auto"
-    """Whether runners without a GPU unpack their weights."""
-    accelerated: bool = False
-    """Whether MLX computes on a GPU here."""
+    dequantize: DequantizeMode = "auto"
+    """Whether runners here may unpack weights to float32; `off` wherever a GPU computes."""
     cuda: bool = False
-    """Whether that is an NVIDIA GPU."""
+    """Whether MLX computes on an NVIDIA GPU here."""

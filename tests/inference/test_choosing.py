@@ -21,6 +21,7 @@ from skulkd.wire.events import TracingStateChanged
 from skulkd.wire.ids import InstanceId, RunnerId, TaskId
 from skulkd.wire.runners import RunnerFailed, RunnerLoading, RunnerReady, RunnerRunning
 from skulkd.wire.state import State
+from skulkd.worker import from_settings
 from skulkd.worker.from_settings import worker_options
 from tests.daemon.builders import A, B, a_supervisor, a_task, an_instance
 
@@ -117,7 +118,8 @@ def test_runners_and_entries_of_a_timeline_are_sorted() -> None:
     assert entries == []
 
 
-def test_settings_of_the_node_are_those_of_its_worker() -> None:
+def test_settings_of_the_node_are_those_of_its_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(from_settings, "mlx_build", lambda: "cpu")
     runtime = RuntimeSection(
         blas="off",
         dequantize="on",
@@ -133,3 +135,9 @@ def test_settings_of_the_node_are_those_of_its_worker() -> None:
     assert (runner.blas, options.dequantize, options.queue_limit) == ("off", "on", 5)
     assert (runner.max_concurrent, runner.default_max_tokens) == (3, 77)
     assert (runner.prefix_cache_bytes, runner.warmup_deadline_s) == (2 * 1024**2, 12.5)
+
+
+@pytest.mark.parametrize("build", ["cuda", "metal"])
+def test_weights_for_a_gpu_are_never_unpacked(monkeypatch: pytest.MonkeyPatch, build: str) -> None:
+    monkeypatch.setattr(from_settings, "mlx_build", lambda: build)
+    assert worker_options(RuntimeSection(dequantize="on")).dequantize == "off"

@@ -38,7 +38,10 @@ def trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveCluster]:
         cluster.start()
         cluster.wait_formed()
         cluster.wait_links()
-        wait_until(lambda: len(rdma_edges(cluster.nodes[0])) == 6, "six RDMA edges")
+        wait_until(
+            lambda: all(len(rdma_edges(node)) == 6 for node in cluster.nodes),
+            "six RDMA edges on every node",
+        )
         yield cluster
     finally:
         cluster.end()

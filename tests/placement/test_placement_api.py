@@ -24,6 +24,7 @@ from skulkd.wire.machine import MetalLimits
 from skulkd.wire.placement import PlacementPreviewResponse
 from skulkd.wire.rdma import NodeRdma, ThunderboltPort
 from skulkd.wire.runners import MEMORY_GUARD, RunnerFailed, RunnerReady
+from skulkd.worker import from_settings
 from tests.placement.a_cluster import MODEL, OWN, Client, asked, read, some_cluster
 from tests.placement.builders import GIB, a_card, memory_of
 
@@ -139,6 +140,15 @@ async def test_memory_of_a_deleted_model_counts_before_it_is_read_again(
     assert preview["previews"][0]["instance"] is not None, "the dry run counts it, too"
     assert (await place(client, "t/eight", **only))[0] == 200
     assert (await place(client, "t/eight", **only))[0] == 400, "and counts it once"
+
+
+@pytest.mark.parametrize(("build", "said"), [("cpu", "auto"), ("cuda", "off")])
+async def test_a_node_says_whether_it_unpacks_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, build: str, said: str
+) -> None:
+    monkeypatch.setattr(from_settings, "mlx_build", lambda: build)
+    news = await some_cluster(tmp_path).placements.news(MODEL)
+    assert [one.dequantize for one in news.values()] == [said]
 
 
 async def test_previews_say_what_would_really_be(client: Client) -> None:

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from skulkd.api.services import Services
+from skulkd.placement.orders import NodeNews
+from skulkd.wire.ids import NodeId
 from tests.placement.a_cluster import MODEL, OWN, Client, some_cluster
 from tests.placement.conftest import Run
 from tests.placement.test_placement_api import keep
@@ -75,3 +77,27 @@ async def test_a_deleted_instance_is_gone_and_its_id_stale(
     assert node.replica.state.instances == {}
     assert (await run("delete", short, "--yes")).code == 3
     assert (await run("wait", short)).code == 3
+
+
+async def test_what_is_unpacked_is_shown_and_promised(
+    node: Services, client: Client, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def news(_: str) -> dict[NodeId, NodeNews]:
+        return {NodeId(name): NodeNews(dequantize="auto") for name in EVERYONE}
+
+    monkeypatch.setattr(node.placements, "news", news)
+    # 12 GiB are usable; as stored it needs 2.6 GiB, so by stored size four would fit.
+    model = await keep(node, "t/packed", 1, quantization="4bit", context_length=4096)
+    place = ("place", model, "--only", "kite2")
+    for shown in (await run(*place, "--dry-run"), await run("preview", model, "--only", "kite2")):
+        assert "11.5GiB  12.0GiB  to float32 from 1.0GiB\n" in shown.out
+    _, answer = await client.ask("GET", f"/instance/previews?model_id={model}&only_node_ids=kite2")
+    [need] = answer["previews"][0]["need_by_node"].values()
+    assert (need["unpacked_from_bytes"], need["weights_bytes"]) == (1024**3, 7635497416)
+    assert "record" not in answer["previews"][0]["instance"]["MlxRingInstance"]
+    assert (await run(*place)).code == 0
+    [kept] = (await client.ask("GET", "/v1/placements"))[1]["placements"]
+    assert kept["record"]["unpacked"] is True
+    again = await run(*place)
+    assert again.code == 4, "the first one has not loaded yet and was promised almost all"
+    assert "kite2-name needs ~" in again.err

@@ -261,7 +261,7 @@ def test_the_shape_is_read_from_a_configuration() -> None:
         "hidden_size": 576, "num_attention_heads": 9, "num_key_value_heads": 3,
         "intermediate_size": 1536, "quantization": {"group_size": 64, "bits": 4},
     }  # fmt: skip
-    assert shape_from_config(config) == ModelShape(9, 3, 64, 1536, 64)
+    assert shape_from_config(config) == ModelShape(9, 3, 64, 1536, 64, 4)
     assert shape_from_config({"text_config": config, "hidden_size": 1}).heads == 9
     assert shape_from_config({**config, "head_dim": 256}).head_dimension == 256
     assert shape_from_config({**config, "kv_lora_rank": 512}).head_dimension is None

@@ -1,29 +1,38 @@
-"""Whether weights are unpacked into float32: the setting, the files and the free memory decide."""
+"""A runner unpacks its weights when that was planned and its node still has the room."""
 
 from __future__ import annotations
 
-import json
-from fractions import Fraction
+import logging
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from skulkd.placement.memory import float32_need
+from skulkd.placement.built import place
+from skulkd.placement.candidates import Candidate
+from skulkd.placement.fresh import make_fresh
+from skulkd.placement.memory import need_of
+from skulkd.placement.promises import need_of_rank
+from skulkd.placement.records import record_of
+from skulkd.placement.wish import Wish
 from skulkd.wire.base import Memory
+from skulkd.wire.instances import Instance
 from skulkd.wire.machine import MemoryUsage
-from skulkd.worker.unpacking import growth_of, unpacks
-from tests.worker.rig import a_card, an_instance
+from skulkd.worker.launching import CannotLaunch, Launcher
+from skulkd.worker.model_files import LibraryFiles
+from skulkd.worker.waiting import WaitingView
+from tests.worker.rig import NODE, QUICK, Shelf, a_card
 
 GIB = 1024**3
-PACKED = Fraction(32) / Fraction(9, 2)
-INSTANCE = an_instance(a_card()).model_copy(update={"context_token_limit": 1024})
-[RUNNER] = INSTANCE.shard_assignments.runner_to_shard
-NEED = float32_need(a_card(), PACKED, tokens=1024).total_bytes
+CARD = a_card().model_copy(
+    update={"storage_size": Memory.of(GIB), "quantization": "4bit", "context_length": 8192}
+)
 
 
 def memory(available: int) -> MemoryUsage:
-    none = Memory.of(0)
+    none = Memory()
     return MemoryUsage(
         ram_total=Memory.of(1024 * GIB),
         ram_available=Memory.of(available),
@@ -32,49 +41,68 @@ def memory(available: int) -> MemoryUsage:
     )
 
 
+def placed(free: int, mode: Any = "auto") -> Instance:
+    node = Candidate(NODE, memory(free), dequantize=mode)
+    return place(Wish(CARD), [node], make_fresh(1))
+
+
+UNPACKED = placed(512 * GIB)
+[RUNNER] = UNPACKED.shard_assignments.runner_to_shard
+NEED = need_of_rank(UNPACKED, RUNNER).total_bytes
+STORED = need_of(CARD).total_bytes
+
+
+async def prepared(instance: Instance, free: int, tmp_path: Path, mode: Any = "auto") -> bool:
+    """Whether its runner is told to unpack."""
+    [runner] = instance.shard_assignments.runner_to_shard
+    options = replace(QUICK, dequantize=mode, patience=replace(QUICK.patience, memory_s=0))
+    launcher = Launcher(
+        NODE,
+        LibraryFiles(Shelf(), 60),
+        lambda: memory(free),
+        None,
+        tmp_path,
+        options,
+        {},
+    )
+    found = await launcher.prepare(instance, runner, WaitingView(time.monotonic))
+    return found.configure.options.float32
+
+
 @pytest.mark.parametrize(
-    ("setting", "growth", "free", "expected"),
-    [
-        pytest.param("auto", PACKED, NEED + 1, True, id="fits"),
-        pytest.param("auto", PACKED, NEED, False, id="does not fit"),
-        pytest.param("auto", Fraction(1), 1024 * GIB, False, id="is float32 already"),
-        pytest.param("auto", None, 1024 * GIB, False, id="nobody knows how much it takes"),
-        pytest.param("on", PACKED, 0, True, id="always"),
-        pytest.param("off", PACKED, 1024 * GIB, False, id="never"),
-    ],
+    ("planned_with", "mode"),
+    [(NEED + 1, "auto"), (NEED, "auto"), (NEED + 1, "on"), (NEED, "on"), (512 * GIB, "off")],
 )
-def test_weights_are_unpacked_when_they_fit(
-    setting: Any, growth: Fraction | None, free: int, expected: bool
+async def test_the_worker_does_what_was_planned(
+    tmp_path: Path, planned_with: int, mode: str
 ) -> None:
-    assert unpacks(setting, growth, INSTANCE, RUNNER, memory(free)) is expected
+    instance = placed(planned_with, mode)
+    expected = record_of(instance).unpacked
+    assert expected is (planned_with > NEED and mode != "off")
+    assert await prepared(instance, planned_with, tmp_path, mode) is expected
+    # More memory than was planned with changes nothing: other ranks were planned with it, too.
+    assert await prepared(instance, 512 * GIB, tmp_path, mode) is expected
 
 
-def test_a_longer_context_needs_room_for_its_keys_and_values() -> None:
-    card = a_card().model_copy(update={"num_key_value_heads": 4})
-    short, long = (float32_need(card, PACKED, tokens=tokens) for tokens in (1024, 4096))
-    assert long.kv_bytes == 4 * short.kv_bytes > 0
-
-
-@pytest.mark.parametrize(
-    ("config", "growth"),
-    [
-        pytest.param({"quantization": {"bits": 4, "group_size": 64}}, PACKED, id="4 bits"),
-        pytest.param({"quantization": {"bits": 8, "group_size": 32}}, Fraction(32, 9), id="8 bits"),
-        pytest.param({"torch_dtype": "bfloat16"}, Fraction(2), id="half precision"),
-        pytest.param({"text_config": {"dtype": "float32"}}, Fraction(1), id="float32"),
-        pytest.param({"quantization": {"mode": "odd"}}, None, id="unknown packing"),
-        pytest.param({}, None, id="nothing said"),
-        pytest.param([], None, id="no configuration at all"),
-    ],
-)
-def test_the_files_say_how_much_larger_weights_become(
-    tmp_path: Path, config: object, growth: Fraction | None
+async def test_without_the_room_the_weights_stay_packed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    assert growth_of(tmp_path) == growth
+    assert NEED > 2 * STORED
+    with caplog.at_level(logging.WARNING):
+        assert not await prepared(UNPACKED, STORED, tmp_path)
+    assert "weights stay packed" in caplog.text
+    with pytest.raises(CannotLaunch, match="memory-guard"):
+        await prepared(UNPACKED, STORED // 2, tmp_path)
 
 
-def test_files_that_cannot_be_read_say_nothing(tmp_path: Path) -> None:
-    assert growth_of(tmp_path) is None
-    (tmp_path / "config.json").write_text("{")
-    assert growth_of(tmp_path) is None
+async def test_a_node_that_was_set_to_off_since_does_not_unpack(tmp_path: Path) -> None:
+    assert not await prepared(UNPACKED, 512 * GIB, tmp_path, "off")
+    assert not await prepared(UNPACKED, STORED, tmp_path, "off"), "only the stored size is needed"
+
+
+async def test_on_that_does_not_fit_is_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert not await prepared(placed(NEED, "on"), 512 * GIB, tmp_path, "on")
+    assert "runtime.dequantize is on here, but the weights of skulk/stand-in" in caplog.text
