@@ -215,14 +215,15 @@ class Ruling:
     def name(self, node: NodeId) -> None:
         self._core.out.put(Send(node, Named(self.session, self._core.roster.free_name(node))))
 
-    def node_lost(self, node: NodeId) -> None:
+    def node_lost(self, node: NodeId, *, connected: bool = False) -> None:
+        """`connected`: others still see its sockets, so they must hear of the loss from here."""
         ledger, name = self._core.ledger, self._name(node)
         touched = [
             instance
             for instance in ledger.state.instances.values()
             if node in instance.shard_assignments.node_to_runner
         ]
-        if node in known_nodes(ledger.state):
+        if connected or node in known_nodes(ledger.state):
             self.append(loss_events(ledger.state, node, name))
         self._met_at.pop(node, None)
         if self._ceding == node:
@@ -249,7 +250,7 @@ class Ruling:
                 text = f"{member.name} ({member.node_id}) gives no sign of life"
                 core.out.put(Said("warning", text))
                 core.out.put(Lost(member.node_id))
-                self.node_lost(member.node_id)
+                self.node_lost(member.node_id, connected=True)
         if not self._swept and core.now - self.began >= self._rules.settle_s:
             self._swept = True
             self._sweep()

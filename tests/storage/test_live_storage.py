@@ -129,7 +129,8 @@ def test_a_group_that_waits_for_files_is_waiting_and_never_hangs(pair: LiveClust
     (late,) = {rank for found in waits for rank, one in found.items() if one["reason"] == "files"}
     assert all(found[1 - late]["reason"] == "ranks" for found in waits if 1 - late in found)
     copies = [found[late] for found in waits]
-    assert copies[-1]["totalBytes"] == total_bytes
+    # Until the store has listed the files, the total is that of the model's card.
+    assert {one["totalBytes"] for one in copies if one["doneBytes"]} <= {total_bytes}
     done = [one["doneBytes"] for one in copies]
     assert done == sorted(done)
 
