@@ -35,7 +35,12 @@ def test_another_protocol_stays_outside_and_a_newer_minor_version_joins(tmp_path
         runs = f"it runs skulkd {__version__} with cluster protocol"
         [line] = told(old)
         assert f"kite3 ({major.node_id}) does not join: {runs} {versions['kite3']}" in line
-        [line] = [one for one in told(major) if "kite1" in one]
+        # It may meet kite2 first.
+        [line] = wait_until(
+            lambda: [one for one in told(major) if "kite1" in one],
+            "kite3 to name kite1",
+            DEADLINE_S,
+        )
         assert f"kite1 ({old.node_id}) does not join: {runs} {ours}" in line
         assert len(told(major)) <= 2, "once for each of the others"
     finally:
