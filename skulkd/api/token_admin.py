@@ -31,7 +31,7 @@ from skulkd.wire.tokens import (
 
 CREATE, REVOKE = "token.create", "token.revoke"
 USED = "tokens.used"
-DEADLINE_S = 10.0
+DEADLINE_S = 9.0
 USED_DEADLINE_S = 2.0
 
 NAME_TAKEN, TOO_MANY = "token_name_taken", "too_many_tokens"
