@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import http.client
 import json
-import socket
 import ssl
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
@@ -21,8 +20,16 @@ from urllib.parse import quote, urlencode, urlsplit
 from skulkctl.contexts import Target
 from skulkctl.daemon.answers import Answer, Request, is_missing_route, read_json
 from skulkctl.daemon.deadline import call_within
-from skulkctl.endpoints import start_command
-from skulkctl.errors import CliError, DeadlinePassed, ServerFailed, Unreachable
+from skulkctl.daemon.failures import (
+    MID_RESPONSE,
+    NO_RESPONSE,
+    NOT_HTTP,
+    NotSent,
+    no_answer,
+    os_words,
+    unreachable,
+)
+from skulkctl.errors import DeadlinePassed, ServerFailed
 from skulkctl.units import age_text
 
 DEFAULT_TIMEOUT_S = 15.0
@@ -30,14 +37,6 @@ CONNECT_TIMEOUT_S = 3.0
 _PIECE_BYTES = 65536
 
 Result = TypeVar("Result")
-
-
-class NotSent(Exception):
-    """No connection: the request cannot have had any effect. With hints where they help."""
-
-    def __init__(self, why: str, hints: Sequence[str] = ()) -> None:
-        super().__init__(why)
-        self.hints = tuple(hints)
 
 
 class Client:
@@ -183,7 +182,7 @@ class Client:
             response = connection.getresponse()
             return _answer(response, endpoint, request, response.read())
         except (OSError, http.client.HTTPException) as error:
-            why = _os_trouble(error) if isinstance(error, OSError) else _http_trouble(error)
+            why = os_words(error) if isinstance(error, OSError) else _http_trouble(error)
             raise ServerFailed(
                 "connection closed during the upload",
                 f"{endpoint}: {why}",
@@ -203,13 +202,12 @@ class Client:
                     self.timeout_s, lambda: _talk(connection, endpoint, request, headers)
                 )
             except TimeoutError:
-                raise no_answer(
-                    request, endpoint, f"no answer within {age_text(self.timeout_s)}"
-                ) from None
+                why = f"no answer within {age_text(self.timeout_s)}"
+                raise no_answer(request, endpoint, why, timed_out=True) from None
             except http.client.HTTPException as error:
                 raise no_answer(request, endpoint, _http_trouble(error)) from error
             except OSError as error:
-                raise no_answer(request, endpoint, _os_trouble(error)) from error
+                raise no_answer(request, endpoint, os_words(error)) from error
         finally:
             connection.close()
 
@@ -238,7 +236,7 @@ class Client:
 
             raise NotSent(*explain(error, endpoint, self.target)) from error
         except OSError as error:
-            raise NotSent(_os_trouble(error)) from error
+            raise NotSent(os_words(error)) from error
 
     @cached_property
     def _tls(self) -> ssl.SSLContext:
@@ -305,42 +303,13 @@ class OpenAnswer:
             why = f"{self._endpoint}: {_http_trouble(error)}"
             raise ServerFailed("connection closed mid-response", why, details=details) from error
         except OSError as error:
-            why = f"{self._endpoint}: {_os_trouble(error)}"
+            why = f"{self._endpoint}: {os_words(error)}"
             raise ServerFailed("connection closed mid-response", why, details=details) from error
 
 
 def path_segment(value: str) -> str:
     """An id as one segment of a path."""
     return quote(value, safe="")
-
-
-def unreachable(tried: list[tuple[str, str]], hints: Sequence[str] = ()) -> Unreachable:
-    """No endpoint could be reached: which were tried, why not, and what helps.
-
-    Without `hints` of their own that is to start a daemon.
-    """
-    what = "no secure connection" if hints else "no daemon reachable"
-    if not hints:
-        hints = [f"start one:  {start_command(tried[0][0])}"]
-        if len(tried) == 1:
-            hints.append("or ask another:  skulkctl --endpoint HOST:PORT ...")
-    return Unreachable(what, *(f"{endpoint}: {why}" for endpoint, why in tried), hints=hints)
-
-
-def no_answer(request: Request, endpoint: str, why: str) -> CliError:
-    """The request went out and nothing usable came back."""
-    details = [("request", str(request)), ("endpoint", endpoint)]
-    if request.changes:
-        return DeadlinePassed(
-            f"no answer to {request}",
-            f"{endpoint}: {why}; the change may still be carried out",
-            hints=["look before you ask again:  skulkctl status"],
-            details=details,
-        )
-    hints = ["wait longer:  skulkctl ... --timeout 1m"] if "within" in why else []
-    return Unreachable(
-        f"no answer to {request}", f"{endpoint}: {why}", hints=hints, details=details
-    )
 
 
 def _connect(connection: http.client.HTTPConnection, timeout_s: float) -> None:
@@ -359,7 +328,7 @@ def _connect(connection: http.client.HTTPConnection, timeout_s: float) -> None:
         given_up.set()
         raise NotSent(f"no connection within {age_text(limit_s)}") from None
     except OSError as error:
-        raise NotSent(_os_trouble(error)) from error
+        raise NotSent(os_words(error)) from error
     connection.sock.settimeout(timeout_s)
 
 
@@ -395,15 +364,7 @@ def _answer(
 
 def _http_trouble(error: http.client.HTTPException) -> str:
     if isinstance(error, http.client.RemoteDisconnected):
-        return "the connection was closed without an answer"
+        return NO_RESPONSE
     if isinstance(error, http.client.IncompleteRead):
-        return "the connection broke in the middle of the answer"
-    return "something answers there, but it does not speak HTTP"
-
-
-def _os_trouble(error: OSError) -> str:
-    if isinstance(error, ConnectionRefusedError):
-        return "connection refused"
-    if isinstance(error, socket.gaierror):
-        return "no such host"
-    return (error.strerror or str(error) or type(error).__name__).lower()
+        return MID_RESPONSE
+    return NOT_HTTP
