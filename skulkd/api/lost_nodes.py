@@ -18,19 +18,19 @@ from skulkd.wire.events import NodeLossCleared
 FORGET = "forget_node"
 DEADLINE_S = 9.0
 NOT_LOST, UNKNOWN = "node_not_lost", "unknown_node"
-_STATUS = {
-    NOT_LOST: 409,
-    UNKNOWN: 404,
+COMMAND_STATUS = {
     NO_MASTER: 503,
     CLUSTER_DOWN: 503,
     STORAGE_FAILED: 503,
     STORAGE_FULL: 507,
 }
+"""For what may go wrong with any command to the master."""
+_STATUS = {NOT_LOST: 409, UNKNOWN: 404, **COMMAND_STATUS}
 
 Send = Callable[[str, bytes, float], Awaitable[bytes]]
 
 
-async def _no_master(_kind: str, _body: bytes, _deadline_s: float) -> bytes:
+async def no_master(_kind: str, _body: bytes, _deadline_s: float) -> bytes:
     raise ApiError(503, "this node is not part of a cluster yet; try again")
 
 
@@ -38,7 +38,7 @@ class LostNodes:
     """What handlers use; a node without a cluster has lost nobody."""
 
     def __init__(
-        self, missing: Callable[[], Sequence[LostMember]] = tuple, send: Send = _no_master
+        self, missing: Callable[[], Sequence[LostMember]] = tuple, send: Send = no_master
     ) -> None:
         self.missing = missing
         self._send = send

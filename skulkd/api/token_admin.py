@@ -6,15 +6,15 @@ A token is made on the node that was asked; the others only ever see its digest.
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 from skulkd.api.errors import ApiError
+from skulkd.api.lost_nodes import COMMAND_STATUS, Send, no_master
 from skulkd.api.peer_calls import answer_peers
 from skulkd.api.token_text import digest_of, new_token
 from skulkd.api.token_uses import TokenUses
-from skulkd.cluster.commands import CLUSTER_DOWN, NO_MASTER
-from skulkd.cluster.commits import STORAGE_FAILED, STORAGE_FULL, Decision
+from skulkd.cluster.commits import Decision
 from skulkd.cluster.tokens import TOKENS, TokenTable
 from skulkd.peers import PeerRefused, Peers, ask_others
 from skulkd.wire.events import TokenCreated, TokenRevoked
@@ -41,17 +41,8 @@ _STATUS = {
     TOO_MANY: 409,
     AMBIGUOUS: 409,
     UNKNOWN: 404,
-    NO_MASTER: 503,
-    CLUSTER_DOWN: 503,
-    STORAGE_FAILED: 503,
-    STORAGE_FULL: 507,
+    **COMMAND_STATUS,
 }
-
-Send = Callable[[str, bytes, float], Awaitable[bytes]]
-
-
-async def _no_master(_kind: str, _body: bytes, _deadline_s: float) -> bytes:
-    raise ApiError(503, "this node is not part of a cluster yet; try again")
 
 
 class Tokens:
@@ -60,7 +51,7 @@ class Tokens:
     def __init__(
         self,
         table: Callable[[], TokenTable] = TokenTable,
-        send: Send = _no_master,
+        send: Send = no_master,
         peers: Peers | None = None,
     ) -> None:
         self._table = table
