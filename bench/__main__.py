@@ -16,6 +16,8 @@ MEASUREMENTS = (
     "throughput",
     "footprint",
     "serve",
+    "routing",
+    "clients",
     "sharded",
     "blas",
     "placement",
@@ -24,6 +26,7 @@ MEASUREMENTS = (
     "journal",
     "storage",
     "observe",
+    "screens",
 )
 
 

@@ -3,6 +3,9 @@
 `python -m bench.bare_pipeline DIR` is one rank; `MLX_RANK` and `MLX_HOSTFILE` say which. Rank 0
 reads JSON lines {messages, max_tokens} and answers each with {text, first_s, last_s, tokens}. The
 last rank draws, everybody hears of it by a sum, and mlx-lm's own loop looks one step ahead.
+
+With {rows} the same prompt is decoded so many times at once, in as many lanes as there are ranks,
+and nothing else is done: no text, no requests that come and go. `tokens` are those of all rows.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from mlx_lm.sample_utils import make_logits_processors
 from mlx_lm.utils import load_model, load_tokenizer
 
 from bench.sse_client import NO_END
-from skulkd.runner.blas_binding import bind_blas
+from skulkd.runner.cpu.blas_binding import bind_blas
 
 STREAM = mx.default_stream(mx.default_device())
 
@@ -75,6 +78,44 @@ def sampler(group: mx.distributed.Group) -> Any:
     return sample
 
 
+def in_lanes(
+    stage: Stage, group: mx.distributed.Group, prompt: list[int], rows: int, most: int
+) -> dict[str, Any]:
+    """Decode equal rows; while the last rank computes one lane, the first computes another."""
+    lanes = range(group.size())
+    caches = [stage.make_cache() for _ in lanes]
+    inputs = [mx.array([prompt] * (rows // group.size())) for _ in lanes]
+    drawn: list[mx.array] = [mx.array(0)] * group.size()
+    first_s = 0.0
+    started = time.perf_counter()
+    for step in range(most):
+        for lane in lanes:
+            if step:
+                mx.async_eval(drawn[lane])
+                inputs[lane] = drawn[lane][:, None]
+            before = drawn[lane]
+            drawn[lane] = _drawn(stage(inputs[lane], cache=caches[lane]), group)
+            if group.rank() > 0:
+                mx.async_eval(drawn[lane])
+            mx.eval(before)
+        first_s = first_s or time.perf_counter() - started
+    mx.eval(drawn)
+    last_s = time.perf_counter() - started
+    return {"text": "", "first_s": first_s, "last_s": last_s, "tokens": rows * (most - 1)}
+
+
+def _drawn(output: mx.array, group: mx.distributed.Group) -> mx.array:
+    """The tokens of a lane: drawn and sent by the last rank, received by the first."""
+    if group.rank() == group.size() - 1:
+        best = mx.argmax(output[:, -1, :], axis=-1).astype(mx.uint32)
+        return mx.distributed.send(best, 0, group=group)
+    mx.async_eval(output)
+    if group.rank() == 0:
+        last = group.size() - 1
+        return mx.distributed.recv((output.shape[0],), mx.uint32, last, group=group)
+    return mx.zeros((output.shape[0],), mx.uint32)
+
+
 def shared(group: mx.distributed.Group, values: list[int]) -> list[int]:
     """Rank 0's numbers, on every rank."""
     first = group.rank() == 0
@@ -108,8 +149,14 @@ def main() -> None:
             prompt = tokenizer.apply_chat_template(
                 request["messages"], add_generation_prompt=True, return_dict=False
             )
-        *prompt, most = shared(group, [*prompt, request.get("max_tokens", 0)])
-        answer: dict[str, Any] = {"text": "", "first_s": 0.0, "last_s": 0.0, "tokens": 0}
+        asked = [request.get("max_tokens", 0), request.get("rows", 0)]
+        *prompt, most, rows = shared(group, [*prompt, *asked])
+        if rows:
+            answer = in_lanes(stage, group, prompt, rows, most)
+            if first:
+                print(json.dumps(answer), flush=True)
+            continue
+        answer = {"text": "", "first_s": 0.0, "last_s": 0.0, "tokens": 0}
         for step in stream_generate(
             stage, tokenizer, prompt, max_tokens=most, sampler=sampler(group), stream=STREAM,
             logits_processors=processors,

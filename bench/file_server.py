@@ -7,38 +7,21 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from aiohttp import web
 
-from skulkd.store.host import StoreHost
-from skulkd.store.registry import Registry
-from skulkd.wire.ids import ModelId
-from skulkd.wire.storage import StoreDownload
+from skulkd.store.host.registry import Registry
+from skulkd.store.host.server import StoreServer
+from skulkd.store.hub.downloads import HubDownloads
 
 SECRET = "the-secret-of-the-bench"
 
 
-class NoFetcher:
-    """A store that fetches nothing."""
-
-    def request(self, model_id: str, gguf_file: str | None = None) -> StoreDownload:
-        return StoreDownload(model_id=ModelId(model_id), status="failed", progress=0.0)
-
-    def status(self, model_id: str) -> StoreDownload | None:
-        return None
-
-    def active(self) -> Sequence[StoreDownload]:
-        return []
-
-    def forget(self, model_id: str) -> None:
-        return None
-
-
 async def serve(kind: str, root: Path) -> None:
     if kind == "store":
-        port = await StoreHost(Registry(root), SECRET, NoFetcher()).start("127.0.0.1", 0)
+        downloads = HubDownloads(root, {}, offline=True)
+        port = await StoreServer(Registry(root), SECRET, downloads).start("127.0.0.1", 0)
     else:
         app = web.Application()
         app.router.add_static("/", root)

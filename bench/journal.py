@@ -21,13 +21,13 @@ from uuid import uuid4
 import psutil
 
 from bench.figures import Figure, alternate
-from skulkd.cluster.cluster import Changes, Cluster, Self
+from skulkd.cluster.cluster import ClusterNode, LocalNode, StateListeners
 from skulkd.cluster.commands import Commands
 from skulkd.cluster.commits import Decision
 from skulkd.cluster.disk import RecordFile
 from skulkd.cluster.fabric import FabricPlan
-from skulkd.cluster.ledger import Ledger
-from skulkd.cluster.ruling import Rules
+from skulkd.cluster.journal_replica import JournalReplica
+from skulkd.cluster.leader import LeaderPolicy
 from skulkd.cluster.telemetry import Telemetry
 from skulkd.wire import events
 from skulkd.wire.ids import CommandId, InstanceId, ModelId, NodeId, TaskId
@@ -191,20 +191,20 @@ def _task(number: int) -> list[events.Event]:
     ]
 
 
-def _placing(node_id: NodeId) -> Callable[[bytes, Ledger], Decision]:
-    def place(body: bytes, ledger: Ledger) -> Decision:
+def _placing(node_id: NodeId) -> Callable[[bytes, JournalReplica], Decision]:
+    def place(body: bytes, journal: JournalReplica) -> Decision:
         """One more on the master; the oldest goes, so that the state stays as large."""
         made: list[events.Event] = [
             events.InstanceCreated(instance=an_instance(body.decode(), (node_id,)))
         ]
-        if len(ledger.state.instances) >= STANDING:
-            made.append(events.InstanceDeleted(instance_id=next(iter(ledger.state.instances))))
+        if len(journal.state.instances) >= STANDING:
+            made.append(events.InstanceDeleted(instance_id=next(iter(journal.state.instances))))
         return Decision(made)
 
     return place
 
 
-def _node(number: int, home: Path, kind: str, ports: Sequence[int]) -> Cluster:
+def _node(number: int, home: Path, kind: str, ports: Sequence[int]) -> ClusterNode:
     node_id = NodeId(f"node-{number:016x}")
     own = f"127.0.0.1:{ports[number]}"
     plan = FabricPlan(
@@ -215,11 +215,11 @@ def _node(number: int, home: Path, kind: str, ports: Sequence[int]) -> Cluster:
         home=home,
         peers=[f"127.0.0.1:{port}" for port in ports if port != ports[number]],
     )
-    return Cluster(
-        Self(node_id, f"bench{number}", "0.0.0", lambda: [own]),
+    return ClusterNode(
+        LocalNode(node_id, f"bench{number}", "0.0.0", lambda: [own]),
         plan,
-        Rules(replan=lambda _instance: "nothing is placed here"),
-        Changes(lambda _state, _entries: None, lambda _state: None, lambda _name: None),
+        LeaderPolicy(replan=lambda _instance: "nothing is placed here"),
+        StateListeners(lambda _state, _entries: None, lambda _state: None, lambda _name: None),
         Telemetry(),
         RecordFile(home / "placements.json") if kind == DURABLE else None,
     )
@@ -241,7 +241,7 @@ async def _serve(number: int, home: Path, kind: str, ports: Sequence[int]) -> No
             "took_s": await _send_all(commands, question.get("place", 0), question.get("at_once")),
             "master": cluster.master(),
             "leads": cluster.master() == cluster.core.node_id,
-            "head": cluster.core.ledger.head,
+            "head": cluster.core.journal.head,
         }
         sys.stdout.write(json.dumps(told) + "\n")
         sys.stdout.flush()
@@ -266,7 +266,7 @@ async def _until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0.001)
 
 
-async def _do(cluster: Cluster, question: dict[str, int]) -> None:
+async def _do(cluster: ClusterNode, question: dict[str, int]) -> None:
     async with asyncio.timeout(DEADLINE_S):
         if count := question.get("formed"):
             await _until(lambda: len(cluster.peers.others()) >= count - 1)

@@ -1,10 +1,8 @@
-"""Figures of looking: verdict, timeline endpoint, event log, idle screen, and what it costs."""
+"""Figures of looking: verdict, timeline endpoint, event log, and what it costs."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import io
 import json
 import os
 import statistics
@@ -14,11 +12,14 @@ import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
 from bench.figures import Figure, likely_medians
+
+if TYPE_CHECKING:
+    from skulkd.wire.timeline import Timeline
 
 RUNNERS, ENTRIES, NODES = 32, 128, 8
 APPENDS = 1_000_000
@@ -36,13 +37,12 @@ def run() -> list[Figure]:
         _verdict(),
         asyncio.run(_timeline()),
         *_event_log(),
-        asyncio.run(_idle_screen()),
         *_decode_cost(),
     ]
 
 
-def _timeline_document() -> dict[str, Any]:
-    from tests.timeline.builders import enter, rank, step, timeline
+def _hung_timeline() -> Timeline:
+    from tests.timeline.builders import enter, rank, read, step, timeline
 
     ranks = []
     for instance in range(NODES):
@@ -53,7 +53,7 @@ def _timeline_document() -> dict[str, Any]:
             ]
             stuck = enter(40, "prefill_pipeline", "pipeline_first_eval_recv")
             ranks.append(rank(number, [*steps, stuck], instance=f"i{instance}"))
-    return timeline(*ranks, size=RUNNERS // NODES)
+    return read(timeline(*ranks, size=RUNNERS // NODES))
 
 
 def _best_ms(work: Any, rounds: int = 20) -> float:
@@ -66,10 +66,10 @@ def _best_ms(work: Any, rounds: int = 20) -> float:
 
 
 def _verdict() -> Figure:
-    from skulkctl.verdict import judge
+    from skulkctl.verdict import assess
 
-    document = _timeline_document()
-    took = _best_ms(lambda: judge(document, document))
+    hung = _hung_timeline()
+    took = _best_ms(lambda: assess(hung, hung))
     detail = f"{RUNNERS} runners, {ENTRIES} entries each"
     return Figure("verdict", took, 10, "less", "ms", detail)
 
@@ -139,31 +139,9 @@ def _event_log() -> list[Figure]:
     ]  # fmt: skip
 
 
-async def _idle_screen() -> Figure:
-    """Bytes that one second of an idle screen sends, from the lines that change."""
-    from skulkctl.tui.page import timeline_page
-    from skulkctl.tui.shots import Shot, View
-
-    document = _timeline_document()
-    sent = io.StringIO()
-    before: list[Any] = []
-    seconds = 10
-    for second in range(seconds):
-        shot = Shot(document, document, age_s=float(second % 2))
-        lines = timeline_page(shot, View(), 120, 40)
-        with contextlib.redirect_stdout(sent):
-            for number, line in enumerate(lines):
-                if before and line != before[number]:
-                    # Cursor movement, colours and the text itself.
-                    print(f"\x1b[{number + 1};1H\x1b[0m{line.coloured()}", end="")
-        before = lines
-    rate = len(sent.getvalue().encode()) / (seconds - 1) / 1024
-    return Figure("idle screen", rate, 1, "less", "KB/s", "120×40, lines that changed")
-
-
 def _decode_cost() -> list[Figure]:
     """What being observed takes from decoding: the median of paired rounds."""
-    from skulkd.store.tiny import make_tiny_model
+    from skulkd.store.imports.tiny_model import make_tiny_model
 
     figures = []
     with tempfile.TemporaryDirectory() as place:

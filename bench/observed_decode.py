@@ -16,17 +16,18 @@ import time
 from pathlib import Path
 from typing import Any
 
-from skulkd.runner.cores import cores_here
+from skulkd.runner.compute import read_memory
+from skulkd.runner.cpu.cores import cores_here
 from skulkd.runner.faults import Faults
 from skulkd.runner.framing import write_all
-from skulkd.runner.group import SoloGroup
-from skulkd.runner.leader import Leader
-from skulkd.runner.load import LoadedModel, Part, load
-from skulkd.runner.memory import read_memory
-from skulkd.runner.outbox import Outbox
-from skulkd.runner.phases import PhaseRecorder, Span
+from skulkd.runner.generation.engine import Engine
+from skulkd.runner.generation.leader import Leader
+from skulkd.runner.group.group import RankGroup
+from skulkd.runner.model.load import LoadedModel, ShardRange, load
+from skulkd.runner.pipe import Outbox
 from skulkd.runner.protocol import GenerationOptions, RunnerOptions
-from skulkd.store.card_toml import card_from_toml
+from skulkd.runner.recording.recorder import PhaseRecorder, Span
+from skulkd.store.cards.toml import card_from_toml
 from skulkd.wire.diagnostics import RunnerDiagnosticContext
 from skulkd.wire.ids import CommandId, InstanceId, ModelId, NodeId, RunnerId, TaskId
 from skulkd.wire.tasks import InputMessage, TextGeneration, TextGenerationTaskParams
@@ -61,23 +62,31 @@ class Bench:
         kind = NoRecorder if way == "unobserved" else PhaseRecorder
         recorder = kind(_context(loaded), self.outbox, read_memory)
         options = RunnerOptions(prefix_cache_bytes=0)
-        self.engine = Leader(loaded, options, SoloGroup(), recorder, self.outbox.send, Faults({}))
+        self.engine = Engine(loaded, options, RankGroup(), recorder, self.outbox.send, Faults({}))
         self.engine.warm_up()
+        self.leader = Leader(self.engine, options.max_concurrent, 1)
+
+    def _step(self) -> None:
+        self.engine.follow(self.leader.next_order(), lambda _: None)
 
     def decode(self, turn: int, tokens: int, clients: int) -> tuple[float, float]:
         """Seconds per step from the first token of the slowest client on: on the wall, of CPU."""
         for number in range(clients):
-            self.engine.accept(self._task(f"{self.way}-{turn}-{number}", tokens), _NOTHING)
-        while any(not request.first_token_at for request in self.engine._requests.values()):
-            self.engine.step()
+            self.leader.accept(self._task(f"{self.way}-{turn}-{number}", tokens), _NOTHING)
+        while not self._all_decode(clients):
+            self._step()
         began, burned, steps = time.perf_counter(), time.process_time(), 0
-        while self.engine.busy:
-            self.engine.step()
+        while self.leader.busy:
+            self._step()
             steps += 1
         if not self.outbox.flush(FLUSH_S):
             raise RuntimeError("nobody reads the pipe")
         wall, cpu = time.perf_counter() - began, time.process_time() - burned
         return wall / steps, cpu / steps
+
+    def _all_decode(self, clients: int) -> bool:
+        started = [request.first_token_at for request in self.engine._requests.values()]
+        return len(started) == clients and all(started)
 
     def _task(self, name: str, tokens: int) -> TextGeneration:
         return TextGeneration(
@@ -120,7 +129,7 @@ def measure(
     loaded = load(
         directory,
         card,
-        part=Part(SoloGroup(), 0, card.n_layers),
+        part=ShardRange(RankGroup(), 0, card.n_layers),
         trust_remote_code=False,
         on_layer=lambda _, __: None,
         cores=cores_here(),

@@ -33,7 +33,7 @@ from skulkd.runner.protocol import (
     decode_from_runner,
     encode,
 )
-from skulkd.store.card_toml import card_from_toml
+from skulkd.store.cards.toml import card_from_toml
 from skulkd.wire.ids import CommandId, InstanceId, ModelId, NodeId, RunnerId, TaskId
 from skulkd.wire.instances import Host
 from skulkd.wire.runners import RunnerConnected, RunnerFailed, RunnerReady

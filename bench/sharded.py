@@ -25,6 +25,8 @@ from bench.sse_client import Run
 
 MODELS = {"tiny": ("skulk--tiny-llama", 64, 7), "SmolLM2": ("skulk--SmolLM2-135M-Instruct", 12, 3)}
 REQUESTS = 8
+# The bare lanes hold equal rows and write no text, so they are what two ranks could do at most.
+LANES = 0.75
 
 
 def prompt(number: int) -> str:
@@ -52,6 +54,8 @@ def _measure(
     one_totals: list[float] = []
     pair_totals: list[float] = []
     wide_totals: list[float] = []
+    lane_rates: list[float] = []
+    decode_rates: list[float] = []
     same = True
     with ExitStack() as stack:
         one = stack.enter_context(ranks(directory, 1, environ))
@@ -62,6 +66,8 @@ def _measure(
             with bare(directory, environ) as ask:
                 ask(prompt(0), 4)
                 bare_rates.append(ask(prompt(turn), max_tokens).decode_rate)
+                lanes = ask(prompt(turn), max_tokens, REQUESTS)
+                lane_rates.append(lanes.tokens / (lanes.last_s - lanes.first_s))
             pair_rates.append(pair.ask([prompt(turn)], max_tokens)[0][0].decode_rate)
             texts = [prompt(turn * REQUESTS + number) for number in range(REQUESTS)]
             alone, alone_s = one.ask(texts, max_tokens)
@@ -70,9 +76,11 @@ def _measure(
             one_totals.append(sum(run.tokens for run in alone) / alone_s)
             pair_totals.append(sum(run.tokens for run in together) / together_s)
             wide_totals.append(sum(run.tokens for run in spread) / spread_s)
+            decode_rates.append(sum(run.decode_rate for run in together))
             same = same and [r.text for r in alone] == [r.text for r in together]
     mine, theirs = statistics.median(pair_rates), statistics.median(bare_rates)
     both, single = statistics.median(pair_totals), statistics.median(one_totals)
+    decoded, ceiling = statistics.median(decode_rates), statistics.median(lane_rates)
     return [
         Figure(
             f"{name}, 2 ranks, 1 request: decode / bare `mlx.distributed`", mine / theirs,
@@ -84,12 +92,18 @@ def _measure(
             detail=f"{both:.1f} against {single:.1f} tokens/s with prompts, median of {rounds}; "
             f"one rank on all cores {statistics.median(wide_totals):.1f}",
         ),
+        Figure(
+            f"{name}, {REQUESTS} requests: decode / bare `mlx.distributed`, equal rows in lanes",
+            decoded / ceiling, LANES, "more",
+            detail=f"{decoded:.1f} against {ceiling:.1f} tokens/s; the bare lanes are "
+            f"{ceiling / single:.2f} × one rank",
+        ),
         Figure(f"{name}: 2 ranks say greedily what 1 rank says", float(same), 1.0, "more", ""),
     ]  # fmt: skip
 
 
 @contextmanager
-def bare(directory: Path, environ: dict[str, str]) -> Iterator[Callable[[str, int], Run]]:
+def bare(directory: Path, environ: dict[str, str]) -> Iterator[Callable[..., Run]]:
     """The bare script on two ranks."""
     with tempfile.TemporaryDirectory() as folder:
         hostfile = Path(folder) / "hosts.json"
@@ -106,8 +120,9 @@ def bare(directory: Path, environ: dict[str, str]) -> Iterator[Callable[[str, in
         assert stdin is not None
         assert stdout is not None
 
-        def ask(text: str, max_tokens: int) -> Run:
-            request = {"messages": [{"role": "user", "content": text}], "max_tokens": max_tokens}
+        def ask(text: str, max_tokens: int, rows: int = 0) -> Run:
+            messages = [{"role": "user", "content": text}]
+            request = {"messages": messages, "max_tokens": max_tokens, "rows": rows}
             stdin.write(json.dumps(request) + "\n")
             stdin.flush()
             return Run(**json.loads(stdout.readline()))

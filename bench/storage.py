@@ -19,11 +19,11 @@ from pathlib import Path
 from bench.figures import Figure, alternate
 from bench.file_server import SECRET
 from scripts.live_daemon import live_daemon
-from skulkd.store.access import store_token
-from skulkd.store.stage import StageJob, fetch_manifest, stage_model
-from skulkd.store.staging_area import StagingArea
-from skulkd.store.store_link import StoreAddress
-from skulkd.store.transfer import PIECE, USUAL_PATIENCE
+from skulkd.store.client.connection import DEFAULT_RETRY, StoreAddress
+from skulkd.store.security import store_token
+from skulkd.store.staging.area import StagingArea
+from skulkd.store.staging.copy_job import CopyJob, copy_model, fetch_manifest
+from skulkd.store.staging.transfer import PIECE
 
 MODEL = "org/bench"
 FILES = 4
@@ -34,19 +34,18 @@ LOOKS = 30
 
 KILLED = """
 import os, pathlib, signal, sys
-from skulkd.store.stage import StageJob, fetch_manifest, stage_model
-from skulkd.store.staging_area import StagingArea
-from skulkd.store.store_link import StoreAddress
-from skulkd.store.transfer import USUAL_PATIENCE
+from skulkd.store.staging.copy_job import CopyJob, copy_model, fetch_manifest
+from skulkd.store.staging.area import StagingArea
+from skulkd.store.client.connection import DEFAULT_RETRY, StoreAddress
 root, port, token, model, limit = sys.argv[1:]
-class Doomed(StageJob):
-    def add(self, path, count):
-        super().add(path, count)
+class Doomed(CopyJob):
+    def add_bytes(self, path, count):
+        super().add_bytes(path, count)
         if self.done_bytes >= int(limit):
             os.kill(os.getpid(), signal.SIGKILL)
 job, address = Doomed(), StoreAddress("127.0.0.1", int(port), token)
-manifest = fetch_manifest(address, model, job, USUAL_PATIENCE)
-stage_model(StagingArea(pathlib.Path(root)), address, manifest, job)
+manifest = fetch_manifest(address, model, job, DEFAULT_RETRY)
+copy_model(StagingArea(pathlib.Path(root)), address, manifest, job)
 """
 
 
@@ -87,13 +86,13 @@ def _server(kind: str, root: Path) -> Iterator[int]:
 
 
 def _speed(base: Path, root: Path, address: StoreAddress) -> Figure:
-    manifest = fetch_manifest(address, MODEL, StageJob(), USUAL_PATIENCE)
+    manifest = fetch_manifest(address, MODEL, CopyJob(), DEFAULT_RETRY)
     area = StagingArea(base / "staging")
 
     def stage() -> float:
         shutil.rmtree(area.root, ignore_errors=True)
         began = time.perf_counter()
-        stage_model(area, address, manifest, StageJob())
+        copy_model(area, address, manifest, CopyJob())
         return time.perf_counter() - began
 
     with _server("bare", root) as port:
@@ -128,9 +127,9 @@ def _resent(base: Path, address: StoreAddress) -> Figure:
     arguments = [str(root), str(address.port), address.token, MODEL, str(half)]
     child = subprocess.run([sys.executable, "-c", KILLED, *arguments], check=False)
     assert child.returncode == -signal.SIGKILL, child
-    job = StageJob()
-    manifest = fetch_manifest(address, MODEL, job, USUAL_PATIENCE)
-    stage_model(StagingArea(root), address, manifest, job)
+    job = CopyJob()
+    manifest = fetch_manifest(address, MODEL, job, DEFAULT_RETRY)
+    copy_model(StagingArea(root), address, manifest, job)
     again = half - job.present_bytes
     return Figure(
         "Sent again after kill -9, in pieces per file",

@@ -1,17 +1,16 @@
 # bash completion for skulkctl. Load it with:  source <(skulkctl completion bash)
 _skulkctl() {
-    local line
+    local IFS=$'\n' word
+    local -a words=()
+    for word in "${COMP_WORDS[@]:0:COMP_CWORD+1}"; do
+        [[ $word == "=" ]] || words+=("$word")
+    done
+    [[ ${COMP_WORDS[COMP_CWORD]} == "=" ]] && words+=("")
     COMPREPLY=()
-    while IFS= read -r line; do
-        line=${line%%$'\t'*}
-        if [[ $line == *[!A-Za-z0-9._,:=/@+-]* ]]; then
-            printf -v line %q "$line"
-        fi
-        COMPREPLY+=("$line")
-    done < <("${COMP_WORDS[0]}" __complete bash "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
-    if [[ ${#COMPREPLY[@]} -eq 1 && ${COMPREPLY[0]} == ":files" ]]; then
-        COMPREPLY=()
-        compopt -o default 2>/dev/null
-    fi
+    while read -r word; do
+        [[ $word == *[!A-Za-z0-9._,:=/@+-]* ]] && printf -v word %q "$word"
+        [[ -n $word ]] && COMPREPLY+=("$word")
+    done < <(env COMP_WORDS="${words[*]}" COMP_CWORD=$((${#words[@]} - 1)) \
+        _SKULKCTL_COMPLETE=complete_bash "${COMP_WORDS[0]}" 2>/dev/null)
 }
-complete -F _skulkctl skulkctl
+complete -o default -F _skulkctl skulkctl

@@ -57,7 +57,7 @@ class Page:
 
 def describe(command: Any, path: str, parent: Any = None) -> Page:
     """A command and everything below it."""
-    from skulkctl.command import argument_name, is_argument, new_context, usage_pieces
+    from skulkctl.cli.command import argument_name, is_argument, new_context, usage_pieces
 
     context = new_context(command, path.rpartition(" ")[2], parent)
     paragraphs = [
@@ -167,7 +167,7 @@ def man_see_also(page: Page) -> list[str]:
 
 
 def man_columns(page: Page) -> list[str]:
-    from skulkctl.resources import RESOURCES
+    from skulkctl.cli.resources import RESOURCES
 
     resource = RESOURCES.get(page.path.partition(" ")[2])
     if resource is None:
@@ -184,7 +184,7 @@ def column_text(column: Any) -> str:
 def man_daemon_commands(page: Page) -> list[str]:
     """The daemon's few commands, on its own page."""
     lines = []
-    for child in page.children:
+    for child in [command for command in walk(page) if not command.children]:
         lines += [f".SS {roff(child.usage)}", *man_paragraphs(child.paragraphs)]
         lines += [part for name, text in child.options for part in man_row(name, text)]
     return lines
@@ -194,7 +194,7 @@ def man_daemon_commands(page: Page) -> list[str]:
 
 
 def markdown(page: Page) -> str:
-    from skulkctl.resources import RESOURCES
+    from skulkctl.cli.resources import RESOURCES
 
     resource = RESOURCES.get(page.path.partition(" ")[2])
     columns = [(c.name, column_text(c)) for c in resource.columns] if resource else []
@@ -220,8 +220,8 @@ def md_table(title: str, rows: Rows) -> str:
 
 
 def reference(pages: Sequence[Page], daemon: Page) -> str:
+    from skulkctl.cli.topics import ENVIRONMENT, FORMATS
     from skulkctl.exits import MEANINGS
-    from skulkctl.topics import ENVIRONMENT, FORMATS
 
     intro = [
         "# Command reference",
@@ -244,11 +244,11 @@ def generate() -> dict[Path, str]:
     """Every generated file and its text."""
     import typer
 
+    from skulkctl.cli.completion import FILES as COMPLETIONS
+    from skulkctl.cli.completion import SCRIPTS
+    from skulkctl.cli.root import build
+    from skulkctl.cli.topics import ENVIRONMENT
     from skulkctl.exits import MEANINGS
-    from skulkctl.root import build
-    from skulkctl.shells import FILES as COMPLETIONS
-    from skulkctl.shells import SCRIPTS
-    from skulkctl.topics import ENVIRONMENT
     from skulkd import __version__
     from skulkd.__main__ import app as daemon_app
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from skulkctl.endpoints import DEFAULT_ENDPOINT, DEFAULT_PORT, is_own_network, parse_endpoint
 from skulkctl.errors import CliError, NotFound, UsageMistake
@@ -26,8 +25,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _KEYS = ("endpoints", "token_file", "protected", "ca")
 
 
-@dataclass(frozen=True)
-class Context:
+class Context(NamedTuple):
     """A named cluster: its addresses in the order they are tried."""
 
     name: str
@@ -38,12 +36,11 @@ class Context:
     """PEM file of the only authority whose certificates are accepted."""
 
 
-@dataclass(frozen=True)
-class ContextFile:
+class ContextFile(NamedTuple):
     """Everything in `skulkctl.toml`."""
 
     current: str | None = None
-    contexts: Mapping[str, Context] = field(default_factory=dict)
+    contexts: Mapping[str, Context] = {}
 
     def get(self, name: str) -> Context:
         """The context with that name; raises NotFound naming the nearest."""
@@ -69,12 +66,11 @@ class ContextFile:
 
     def used(self, name: str) -> ContextFile:
         self.get(name)
-        return replace(self, current=name)
+        return self._replace(current=name)
 
 
-@dataclass(frozen=True)
-class Target:
-    """Whom this invocation talks to."""
+class Target(NamedTuple):
+    """The daemons this invocation connects to."""
 
     context: Context
     token: str | None = None
@@ -130,7 +126,7 @@ def parse_contexts(raw: bytes, path: Path) -> ContextFile:
         return _from_document(document)
     except _Bad as error:
         where = f"{path}:{_line_of(error.key, text)}"
-        hints = ["mend that line, or move the file away"]
+        hints = ["fix that line, or move the file away"]
         raise CliError(f"{where}: {error}", hints=hints) from None
 
 
@@ -222,7 +218,7 @@ def write_contexts(path: Path, contexts: ContextFile) -> None:
 def resolve(
     paths: Paths, environ: Mapping[str, str], endpoint: str | None, context: str | None
 ) -> Target:
-    """Whom to talk to: flags beat the environment, which beats `current`, then the default."""
+    """The daemons to connect to: flags, the environment, `current`, this machine's, the default."""
     from skulkd.settings.local_api import read_local_api
 
     source = "--endpoint"
@@ -239,7 +235,7 @@ def resolve(
         url = _checked(endpoint, source)
         # Only a context that was named lends its token: the current one may be another cluster.
         named = read_contexts(paths.contexts_file).get(context) if context else None
-        chosen = replace(named or Context(ONE_OFF_NAME, ()), endpoints=(url,))
+        chosen = (named or Context(ONE_OFF_NAME, ()))._replace(endpoints=(url,))
     token = _token(chosen, environ)
     return Target(
         chosen,
@@ -251,8 +247,12 @@ def resolve(
 
 
 def _local_daemon(api: LocalApi | None) -> Context:
-    """Where the daemon of this machine is; only its own authority counts there."""
-    if api is None:
+    """Where the daemon of this machine is; only its own authority counts there.
+
+    An HTTPS address is kept even if that daemon is gone: whoever listens on the default port
+    instead must not get a token in clear text.
+    """
+    if api is None or (api.is_stale and not api.is_https):
         return Context(DEFAULT_NAME, (DEFAULT_ENDPOINT,))
     return Context(DEFAULT_NAME, (api.endpoint,), ca=api.authority)
 
@@ -265,7 +265,7 @@ def _checked(endpoint: str, source: str) -> str:
 
 
 def _token(context: Context, environ: Mapping[str, str]) -> str | None:
-    from skulkctl.token_files import check_token, read_token
+    from skulkctl.tokens.files import check_token, read_token
 
     token = environ.get("SKULK_TOKEN", "").strip()
     if token:

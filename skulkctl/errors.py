@@ -1,19 +1,19 @@
-"""Every error a user can meet, as one tree. Each class knows its exit code.
+"""The errors shown to users, as one class tree. Each class has an exit code.
 
     CliError               1  failed
     ├── ServerFailed       1  the daemon answered 5xx or something unreadable
-    ├── UsageMistake       2  the command line makes no sense
+    ├── UsageMistake       2  invalid command line
     ├── NotFound           3  no such node, instance, model, context, key
-    ├── Refused            4  said no, nothing changed
+    ├── Refused            4  rejected, nothing changed
     │   ├── RouteMissing   4  this server has no such endpoint
     │   └── Unauthorised   4  the daemon requires authentication
     ├── Unreachable        5  no daemon answered
-    ├── DeadlinePassed     6  the work may continue
-    ├── ProblemFound       7  a check found something
+    ├── DeadlinePassed     6  timed out, the operation may still complete
+    ├── ProblemFound       7  a check found a problem
     ├── PartialAnswer      8  some nodes did not answer
     └── NotConfirmed       9  confirmation missing or declined
 
-This module must not know how an error is printed; `talk.py` does.
+This module must not know how an error is printed; `output/messages.py` does.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ServerFailed(CliError):
 
 
 class UsageMistake(CliError):
-    """The command line makes no sense; nothing was sent."""
+    """The command line is invalid; no request was sent."""
 
     exit_code = ExitCode.USAGE
 
@@ -64,7 +64,7 @@ class NotFound(CliError):
 
 
 class Refused(CliError):
-    """The daemon, or skulkctl before asking it, said no. Nothing changed."""
+    """The daemon, or skulkctl before sending a request, rejected it. Nothing changed."""
 
     exit_code = ExitCode.REFUSED
 
@@ -74,7 +74,7 @@ class RouteMissing(Refused):
 
 
 class Unauthorised(Refused):
-    """The daemon requires a token, or another one."""
+    """The daemon requires a token, or rejected the given one."""
 
 
 class Unreachable(CliError):
@@ -84,13 +84,13 @@ class Unreachable(CliError):
 
 
 class DeadlinePassed(CliError):
-    """The time is up; what was asked for may still happen."""
+    """The wait timed out; the operation may still complete."""
 
     exit_code = ExitCode.DEADLINE
 
 
 class ProblemFound(CliError):
-    """A check did its work and found something."""
+    """A check ran and found a problem."""
 
     exit_code = ExitCode.PROBLEM
 

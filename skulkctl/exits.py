@@ -1,4 +1,4 @@
-"""The exit codes of skulkctl and what each one promises. Nothing else decides a code."""
+"""The exit codes of skulkctl and their meanings. No other module defines one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """One number for each way a command can end."""
+    """The exit codes."""
 
     DONE = 0
     FAILED = 1
@@ -23,16 +23,16 @@ class ExitCode(IntEnum):
 
 
 MEANINGS: dict[ExitCode, str] = {
-    ExitCode.DONE: "done; an empty list is also done",
-    ExitCode.FAILED: "failed: the daemon or skulkctl itself made an error",
-    ExitCode.USAGE: "usage: the command line makes no sense, nothing was sent",
+    ExitCode.DONE: "success, also for an empty list",
+    ExitCode.FAILED: "failed: the operation, the daemon or skulkctl itself failed",
+    ExitCode.USAGE: "usage: invalid command line, no request was sent",
     ExitCode.NOT_FOUND: "not found: no such node, instance, model, context, key or path",
-    ExitCode.REFUSED: "refused: the daemon or skulkctl said no, nothing changed",
-    ExitCode.UNREACHABLE: "no daemon reachable at any address of the context",
-    ExitCode.DEADLINE: "the deadline passed, the work may continue in the cluster",
+    ExitCode.REFUSED: "refused: rejected by the daemon or by skulkctl, nothing changed",
+    ExitCode.UNREACHABLE: "unreachable: no daemon responded at any address of the context",
+    ExitCode.DEADLINE: "timed out: the operation may still complete in the cluster",
     ExitCode.PROBLEM: "a check found a problem (doctor, probe, status --check, config validate)",
-    ExitCode.PARTIAL: "partial: some nodes did not answer, the rest is shown",
-    ExitCode.UNCONFIRMED: "a confirmation is missing or was declined, nothing changed",
-    ExitCode.INTERRUPTED: "interrupted with ctrl-C",
-    ExitCode.TERMINATED: "ended by SIGTERM",
+    ExitCode.PARTIAL: "partial: some nodes did not respond, results of the others are shown",
+    ExitCode.UNCONFIRMED: "not confirmed: confirmation missing or declined, nothing changed",
+    ExitCode.INTERRUPTED: "interrupted with Ctrl-C",
+    ExitCode.TERMINATED: "terminated by SIGTERM",
 }

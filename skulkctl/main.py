@@ -9,15 +9,16 @@ import gc
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from skulkctl.exits import ExitCode
 
 if TYPE_CHECKING:
     import typer
 
-    from skulkctl.command import Entry
-    from skulkctl.talk import Talk
+    from skulkctl.cli.command import Entry
+    from skulkctl.errors import CliError
+    from skulkctl.output.messages import Messages
 
 
 def run() -> None:
@@ -28,6 +29,8 @@ def run() -> None:
         code = main(sys.argv[1:])
     except KeyboardInterrupt:
         code = ExitCode.INTERRUPTED
+    # Python looks for garbage once more when it exits, among everything that was imported.
+    gc.freeze()
     sys.exit(code)
 
 
@@ -35,67 +38,70 @@ def main(argv: Sequence[str], entries: Mapping[str, Entry] | None = None) -> int
     """Run one command line and give its exit code; `entries` replaces the command table."""
     import typer
 
+    from skulkctl.cli.completion import prepare
+    from skulkctl.cli.invocation import Session
+    from skulkctl.cli.root import COMMANDS, build
     from skulkctl.errors import CliError
-    from skulkctl.screen import wants_colour
-    from skulkctl.stdout import flush
-    from skulkctl.talk import Talk
+    from skulkctl.output.stdout import flush
 
-    talk = Talk(
-        verbose=not {"-v", "--verbose"}.isdisjoint(argv),
-        colour=wants_colour(
-            "never" if "--no-color" in argv else "auto", os.environ, sys.stderr.isatty()
-        ),
-    )
-    try:
-        code = _dispatch(argv, entries)
-        flush()
-    except CliError as error:
-        talk.error(error)
-        return error.exit_code
-    except typer.TyperException as error:
-        return _usage(error, talk)
-    except Exception as error:  # noqa: BLE001 (the last resort: a report instead of a traceback)
-        from skulkctl.crash import report_crash
-
-        talk.error(report_crash(error, os.environ))
-        if talk.verbose:
-            sys.excepthook(type(error), error, error.__traceback__)
-        return ExitCode.FAILED
-    return code
-
-
-def _dispatch(argv: Sequence[str], entries: Mapping[str, Entry] | None) -> int:
-    from skulkctl.root import COMMANDS, build
-    from skulkctl.stdout import FULL, discard, give_up
-
+    prepare(os.environ)
+    session, crash = Session(), None
     command = build(COMMANDS if entries is None else entries)
     try:
-        code = command.main(list(argv), prog_name="skulkctl", standalone_mode=False)
-    except SystemExit:
-        # Typer leaves like this when the reader of its help text has gone away.
-        discard()
-        return ExitCode.DONE
-    except OSError as error:
-        if error.errno not in FULL:
-            raise
-        give_up(error)
-        return ExitCode.FAILED
-    return code if isinstance(code, int) else ExitCode.DONE
+        code = command.main(list(argv), prog_name="skulkctl", standalone_mode=False, obj=session)
+        flush()
+    except CliError as error:
+        problem = error
+    except typer.TyperException as error:
+        problem = _usage_mistake(error)
+    except Exception as error:  # noqa: BLE001 (the last resort: a report instead of a traceback)
+        from skulkctl.cli.crash import report_crash
+
+        crash, problem = error, report_crash(error, os.environ)
+    else:
+        return code if isinstance(code, int) else ExitCode.DONE
+    messages = session.messages or _messages_of(argv)
+    messages.error(problem)
+    if crash is not None and messages.verbose:
+        sys.excepthook(type(crash), crash, crash.__traceback__)
+    return problem.exit_code
 
 
-def _usage(error: typer.TyperException, talk: Talk) -> int:
+def _messages_of(argv: Sequence[str]) -> Messages:
+    """For mistakes in the command line itself, which has not been understood then."""
+    from skulkctl.output.messages import Messages
+    from skulkctl.output.terminal import wants_colour
+
+    when = "never" if "--no-color" in argv else "auto"
+    return Messages(
+        verbose=not {"-v", "--verbose"}.isdisjoint(argv),
+        colour=wants_colour(when, os.environ, sys.stderr.isatty()),
+    )
+
+
+def _usage_mistake(error: typer.TyperException) -> CliError:
     """A command line that Typer did not understand, in our words."""
+    import typer
+
     from skulkctl.errors import UsageMistake
 
-    message = error.format_message().strip()
     context = getattr(error, "ctx", None)
-    if message.startswith("Usage:"):
-        sys.stderr.write(f"{message}\n")
-        return ExitCode.USAGE
-    message = message[:1].lower() + message[1:].rstrip(".")
     path = context.command_path if context is not None else "skulkctl"
-    talk.error(UsageMistake(message, hints=[f"{path} --help"]))
-    return ExitCode.USAGE
+    if isinstance(error, typer.BadParameter) and error.param is not None and error.message:
+        # pydantic, which Typer converts values with, puts these words before our own.
+        reason = error.message.removeprefix("Value error, ")
+        message = f"{_name_of(error.param)}: {reason}"
+    else:
+        message = error.format_message()
+        message = message[:1].lower() + message[1:]
+    return UsageMistake(message.strip().rstrip("."), hints=[f"{path} --help"])
+
+
+def _name_of(param: Any) -> str:
+    """`--output` or `NODE`."""
+    from skulkctl.cli.command import argument_name, is_argument
+
+    return argument_name(param) if is_argument(param) else max(param.opts, key=len)
 
 
 def _start_fast() -> None:

@@ -1,4 +1,4 @@
-"""The one rule for what people type instead of a whole id. Pure.
+"""How names and id prefixes on the command line are resolved. Pure.
 
 A whole id or name always counts. Otherwise the beginning of an id or name counts, if only one
 thing begins so. A command that changes or ends something is stricter: there the beginning must
@@ -9,8 +9,7 @@ It must not know any kind of thing that has a name.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from skulkctl.errors import UsageMistake
 
@@ -22,8 +21,7 @@ T = TypeVar("T")
 Note = Callable[[str], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate(Generic[T]):
+class Candidate(NamedTuple, Generic[T]):
     """Something that can be meant: its ids, its names, and how it is told to people."""
 
     item: T
@@ -44,16 +42,16 @@ def find_one(
     whole = _whole(candidates, typed)
     if whole:
         return _only(kind, whole, typed).item
-    found = [one for one in candidates if _begins((*one.ids, *one.names), typed)]
+    found = [each for each in candidates if _begins((*each.ids, *each.names), typed)]
     if not found:
         return None
     if note is None:
         return _only(kind, found, typed).item
     if len(typed) < MIN_PREFIX:
         raise UsageMistake(
-            f"{typed} is too short to tell which {kind} to change",
+            f"{typed} is too short to identify the {kind} to change",
             *_labels(found),
-            hints=[f"type at least {MIN_PREFIX} characters, or a whole name"],
+            hints=[f"type at least {MIN_PREFIX} characters, or the full name"],
         )
     chosen = _only(kind, found, typed)
     note(f"{typed} matches {kind} {chosen.label}")
@@ -62,10 +60,10 @@ def find_one(
 
 def _whole(candidates: Sequence[Candidate[T]], typed: str) -> list[Candidate[T]]:
     """Those with exactly this id or name; the same letter case is the better match."""
-    exact = [one for one in candidates if typed in (*one.ids, *one.names)]
+    exact = [each for each in candidates if typed in (*each.ids, *each.names)]
     wanted = typed.casefold()
     return exact or [
-        one for one in candidates if wanted in map(str.casefold, (*one.ids, *one.names))
+        each for each in candidates if wanted in map(str.casefold, (*each.ids, *each.names))
     ]
 
 
@@ -85,7 +83,7 @@ def _only(kind: str, found: Sequence[Candidate[T]], typed: str) -> Candidate[T]:
 
 
 def _labels(found: Sequence[Candidate[T]]) -> list[str]:
-    shown = [one.label for one in found[:MAX_LISTED]]
+    shown = [candidate.label for candidate in found[:MAX_LISTED]]
     more = len(found) - len(shown)
     return [*shown, f"and {more} more"] if more else shown
 

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import os
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from skulkd import __version__
+from skulkd import __version__, flags
+from skulkd.node_extra import missing_extra
+from skulkd.service.commands import app as service
+from skulkd.service.launchd import exit_code_for
 from skulkd.settings.files import PRIVATE_UMASK
-
-# What the `node` extra brings, by the name that is imported.
-NODE_MODULES = (
-    "aiohttp", "psutil", "prometheus_client", "zenoh", "mlx", "mlx_lm", "gguf", "llguidance",
-)  # fmt: skip
 
 EXAMPLES = """Examples:
 
@@ -37,13 +33,7 @@ app = typer.Typer(
     epilog=EXAMPLES,
 )
 
-
-Tls = Annotated[
-    bool | None,
-    typer.Option("--tls/--no-tls", show_default=False, help="Serve the API over HTTPS, or not."),
-]
-
-NodeName = Annotated[str | None, typer.Option(help="Name of this node; default: the host name.")]
+app.add_typer(service, name="service")
 
 
 def _print_version(wanted: bool) -> None:
@@ -66,55 +56,27 @@ def main(
 
 @app.command("run", epilog=EXAMPLES)
 def run_command(  # noqa: PLR0913, PLR0917 - one parameter for each flag
-    listen: Annotated[
-        str | None,
-        typer.Option(metavar="HOST:PORT", help="Where the API listens; port 0: any free one."),
-    ] = None,
-    api_port: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=0, max=65535, help="Only the port of the API."),
-    ] = None,
-    tls: Tls = None,
-    name: NodeName = None,
-    fabric_listen: Annotated[
-        str | None,
-        typer.Option(metavar="HOST:PORT", help="Where other nodes reach this one; port 0: any."),
-    ] = None,
-    peer: Annotated[
-        list[str] | None,
-        typer.Option(metavar="HOST:PORT", help="A node to join; may be given several times."),
-    ] = None,
-    no_worker: Annotated[
-        bool, typer.Option("--no-worker", help="Take part in the cluster, run no models.")
-    ] = False,
-    config: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Settings file to use.")
-    ] = None,
-    verbose: Annotated[
-        int, typer.Option("-v", "--verbose", count=True, help="Log debug lines, too.")
-    ] = 0,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Log warnings only.")] = False,
+    listen: flags.Listen = None,
+    api_port: flags.ApiPort = None,
+    tls: flags.Tls = None,
+    name: flags.NodeName = None,
+    fabric_listen: flags.FabricListen = None,
+    peer: flags.Peers = None,
+    no_worker: flags.NoWorker = False,
+    config: flags.ConfigFile = None,
+    verbose: flags.Verbose = 0,
+    quiet: flags.Quiet = False,
 ) -> None:
     """Run the daemon in the foreground until it gets SIGTERM or SIGINT."""
-    missing = missing_modules()
-    if missing:
-        _fail(
-            1,
-            f"skulkd needs modules that are not installed: {', '.join(missing)}",
-            "They come with the extra 'node': pip install 'skulk-toolkit[node]'",
-        )
+    if missing := missing_extra():
+        _fail(1, *missing)
     from skulkd.node import Options, StartError, run_daemon
 
     # Logs, traces, archives and model files are nobody else's on this machine.
     os.umask(PRIVATE_UMASK)
+    given = flags.RunFlags(listen, api_port, tls, name, fabric_listen, peer or ())
     options = Options(
-        flags={
-            "api.listen": listen,
-            "api.tls.enabled": tls,
-            "node.name": name,
-            "cluster.listen": fabric_listen,
-            "cluster.peers": peer or None,
-        },
+        flags=given.settings(),
         worker=not no_worker,
         config_file=config,
         api_port=api_port,
@@ -123,13 +85,8 @@ def run_command(  # noqa: PLR0913, PLR0917 - one parameter for each flag
     try:
         code = run_daemon(options)
     except StartError as error:
-        _fail(error.exit_code, *error.lines)
+        _fail(exit_code_for(error.exit_code, os.environ), *error.lines)
     raise typer.Exit(code)
-
-
-def missing_modules() -> list[str]:
-    """Those of the node extra that cannot be imported here."""
-    return [name for name in NODE_MODULES if importlib.util.find_spec(name) is None]
 
 
 def _fail(code: int, *lines: str) -> None:

@@ -1,6 +1,6 @@
-"""The composition root: runs the rooms of one node, and stops them.
+"""One node, running: starts its background tasks, serves, and stops in order.
 
-`node_start` makes what a node is built from, `node_rooms` builds the rooms and connects them.
+`node_start` reads settings and binds the port, `node_parts` builds the parts and connects them.
 """
 
 from __future__ import annotations
@@ -19,20 +19,23 @@ from aiohttp import web
 
 from skulkd import __version__
 from skulkd.api.app import build_app
-from skulkd.api.auth import is_loopback
 from skulkd.api.lifecycle import Lifecycle
-from skulkd.api.listen import BACKLOG, Address, Listener, stop_listening
+from skulkd.api.listen import BACKLOG, ApiListener, stop_listening
 from skulkd.api.protocol import ApiProtocol, protocol_factory
+from skulkd.api.services import Services
 from skulkd.api.tls_listener import TlsListener
+from skulkd.api.tls_setup import local_api
+from skulkd.cluster.accept_gate import admit_connections
+from skulkd.cluster.fabric import FabricError
+from skulkd.cluster.redial import keep_links
+from skulkd.cluster.setup import run_cluster
 from skulkd.log import LogSystem, hide_values, start_logging
+from skulkd.machine.ports import Address, is_local
 from skulkd.machine.redact import redact_text
-from skulkd.node_rooms import build_rooms, build_services
+from skulkd.node_parts import NodeParts
 from skulkd.node_start import Options, Start, StartError, prepare
-from skulkd.node_tasks import start_tasks
-from skulkd.node_tls import local_api
-from skulkd.settings.local_api import write_local_api
-from skulkd.supervision import EXIT_TASK_FAILED
-from skulkd.swarm.service import SwarmService
+from skulkd.settings.local_api import remove_local_api, write_local_api
+from skulkd.supervision import EXIT_TASK_FAILED, Supervised, keep_threads
 from skulkd.wire.events import TracingStateChanged
 from skulkd.wire.ids import NodeId
 from skulkd.worker.options import StopSteps
@@ -46,20 +49,21 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
-    """How long open requests get: to let the last answer out, to finish, to be failed."""
+class StopTimes:
+    """How long open requests get: to send the last answer, to finish, to be failed."""
 
     answer_s: float
     grace_s: float
     abort_s: float
 
 
-STOP = Pace(answer_s=0.0, grace_s=4.0, abort_s=1.0)
-RESTART = Pace(answer_s=0.1, grace_s=0.3, abort_s=0.2)
+STOP = StopTimes(answer_s=0.0, grace_s=4.0, abort_s=1.0)
+RESTART = StopTimes(answer_s=0.1, grace_s=0.3, abort_s=0.2)
 # Runners are asked, then ended, after the last request: all of it fits the stop limit.
 STOP_RUNNERS = StopSteps(ask_s=1.5, term_s=1.0, kill_s=0.5)
 # After that nothing worth waiting for is left.
 CLOSE_S = 0.1
+CLUSTER = "cluster"
 
 
 def run_daemon(options: Options) -> int:
@@ -82,51 +86,102 @@ def run_daemon(options: Options) -> int:
 
 
 class Node:
-    """One running node: its rooms and its background tasks."""
+    """One running node: its parts and its background tasks."""
 
     def __init__(self, start: Start, logs: LogSystem | None = None) -> None:
         self._start = start
         self._logs = logs
         self._signalled = False
-        self._rooms = build_rooms(start, NodeId(f"node-{secrets.token_hex(8)}"))
+        self._parts = NodeParts(start, NodeId(f"node-{secrets.token_hex(8)}"))
 
     @property
     def exit_code(self) -> int:
         """Not 0 when the daemon ends because a task could not be kept running."""
-        return EXIT_TASK_FAILED if self._rooms.tasks.failed and not self._signalled else 0
+        return EXIT_TASK_FAILED if self._parts.tasks.failed and not self._signalled else 0
 
     async def run(self) -> list[str] | None:
         """Serve until stopped; the arguments of the next start when a restart was asked for."""
         lifecycle = Lifecycle(("readings", "listener"))
-        rooms, sockets = self._rooms, self._start.sockets
-        if rooms.settings.started.config.tracing.enabled:
-            rooms.journal.append(TracingStateChanged(enabled=True))
-        rooms.observe.start()
-        services = build_services(rooms, lifecycle)
+        parts, sockets = self._parts, self._start.sockets
+        if self._start.settings.started.config.tracing.enabled:
+            parts.journal.append(TracingStateChanged(enabled=True))
+        parts.observe.start()
+        services = parts.services(lifecycle)
         self._handle_signals(lifecycle)
         runner = web.AppRunner(build_app(services), shutdown_timeout=CLOSE_S)
         await runner.setup()
         factory = protocol_factory(runner)
         servers = await self._listen(factory, lifecycle)
         lifecycle.mark_ready("listener")
-        first = start_tasks(rooms, self._start, services, self._logs)
-        await _wait(first, FIRST_READINGS_DEADLINE_S)
-        # What start-up made lives as long as the process; looking at it again costs every request.
+        first_readings = self._start_tasks(services)
+        await _wait(first_readings, FIRST_READINGS_DEADLINE_S)
+        # Objects of the start live as long as the process; the collector need not scan them.
         gc.collect()
         gc.freeze()
         port: int = sockets[0].getsockname()[1]
         self._announce(Address(self._start.address.host, port))
         await lifecycle.stop_asked.wait()
-        if rooms.tasks.failed:
-            log.critical("stopping: background task %r keeps failing", rooms.tasks.failed)
+        if parts.tasks.failed:
+            log.critical("stopping: background task %r keeps failing", parts.tasks.failed)
             signal.setitimer(signal.ITIMER_REAL, STOP_LIMIT_S)
-        await self._stop(lifecycle, runner, servers, services.swarm.service)
+        await self._stop(lifecycle, runner, servers)
         restart = lifecycle.restart_pending and not self._signalled
+        if not restart:
+            self._forget_local_clients()
         return self._next_arguments(port) if restart else None
+
+    def _start_tasks(self, services: Services) -> asyncio.Event:
+        """Start everything that runs until the daemon stops. Set after the first readings."""
+        start, parts, lifecycle = self._start, self._parts, services.lifecycle
+        tasks, config = parts.tasks, start.settings.started.config
+        first_readings = asyncio.Event()
+
+        def on_read() -> None:
+            lifecycle.mark_ready("readings")
+            first_readings.set()
+
+        tasks.on_change(lambda task, problem: self._task_changed(lifecycle, task, problem))
+        tasks.on_giving_up(lifecycle.ask_stop)
+        tasks.start("readings", lambda: parts.report.run(on_read), essential=True)
+        tasks.start("event loop lag", services.metrics.watch_loop)
+        if start.worker:
+            tasks.start("worker", parts.worker.run, essential=True)
+        tasks.start(
+            CLUSTER,
+            lambda: run_cluster(parts.cluster, config),
+            essential=True,
+            external=(OSError, FabricError),
+        )
+        tasks.start("links", lambda: keep_links(parts.cluster, start.secret.origin.text))
+        if parts.cluster.fabric.plan.tls is not None:
+            tasks.start("joins", lambda: admit_connections(parts.cluster.fabric))
+        tasks.start("traces", lambda: parts.observe.traces.delete_expired(start.settings))
+        tasks.start("reach", parts.reachability.run)
+        tasks.start("certificates", start.tls.watch.run)
+        for name, work in parts.store.tasks().items():
+            tasks.start(name, work)
+        tasks.start("unloading", parts.unloads.run)
+        tasks.start("gateway node", parts.swarm.service.run)
+        logs = {} if self._logs is None else self._logs.threads()
+        threads = {**parts.observe.threads(), **logs}
+        tasks.start("threads", lambda: keep_threads(threads))
+        return first_readings
+
+    def _task_changed(self, lifecycle: Lifecycle, task: Supervised, problem: str) -> None:
+        """Readiness depends on essential tasks only; all of them are in the node's health."""
+        if task.name == CLUSTER:
+            self._parts.cluster.down = problem
+        if not task.essential:
+            return
+        part = f"background task {task.name}"
+        if problem:
+            lifecycle.mark_failed(part, f"it is down and is being restarted ({problem})")
+        else:
+            lifecycle.mark_ready(part)
 
     async def _listen(
         self, factory: Callable[[], ApiProtocol], lifecycle: Lifecycle
-    ) -> list[Listener]:
+    ) -> list[ApiListener]:
         sockets, context = self._start.sockets, self._start.tls.api
         if context is not None:
             return [TlsListener(sock, factory, context, lifecycle.unheard) for sock in sockets]
@@ -143,7 +198,7 @@ class Node:
             )
         for warning in self._start.secret.warnings:
             log.warning("%s", warning)
-        if not is_loopback(self._start.address.host) and self._start.address.host != "localhost":
+        if not is_local(self._start.address.host):
             log.info("other machines must send %s", self._credential())
             if tls.api is None:
                 log.info(
@@ -155,18 +210,25 @@ class Node:
         log.info(
             "skulkd %s %s (%s) listening on %s",
             __version__,
-            self._rooms.identity.node_id,
-            self._rooms.identity.name,
+            self._parts.identity.node_id,
+            self._parts.identity.name,
             address.url(tls=tls.api is not None),
         )
 
     def _tell_local_clients(self, address: Address) -> None:
         settings = self._start.settings
-        api = local_api(self._start.tls, settings.started, address)
+        api = local_api(self._start.tls, settings.started, address, os.getpid())
         try:
             write_local_api(settings.sources.paths.local_api_file, api)
         except OSError as error:
             log.warning("skulkctl on this machine cannot be told where the API is: %s", error)
+
+    def _forget_local_clients(self) -> None:
+        file = self._start.settings.sources.paths.local_api_file
+        try:
+            remove_local_api(file, os.getpid())
+        except OSError as error:
+            log.warning("skulkctl on this machine still expects the API here: %s", error)
 
     def _credential(self) -> str:
         """What other machines need, in words."""
@@ -199,27 +261,26 @@ class Node:
         self,
         lifecycle: Lifecycle,
         runner: web.AppRunner,
-        servers: list[Listener],
-        gateway_node: SwarmService,
+        servers: list[ApiListener],
     ) -> None:
-        pace = RESTART if lifecycle.restart_pending and not self._signalled else STOP
-        await asyncio.sleep(pace.answer_s)
+        times = RESTART if lifecycle.restart_pending and not self._signalled else STOP
+        await asyncio.sleep(times.answer_s)
         await stop_listening(servers)
         # Jobs of a gateway get the same grace as requests of clients.
         failed, _ = await asyncio.gather(
-            lifecycle.drain(pace.grace_s, pace.abort_s),
-            gateway_node.stop(pace.grace_s, pace.abort_s),
+            lifecycle.drain(times.grace_s, times.abort_s),
+            self._parts.swarm.service.stop(times.grace_s, times.abort_s),
         )
         if failed:
             log.warning("%d requests were not finished and got a 503", failed)
-        # Good-bye first: others should not wait for what this node no longer does.
-        await self._rooms.cluster.leave()
-        await self._rooms.tasks.stop()
-        await self._rooms.worker.stop(STOP_RUNNERS)
-        await self._rooms.store.stop()
+        # Leave the cluster first: others should not wait for what this node no longer does.
+        await self._parts.cluster.leave()
+        await self._parts.tasks.stop()
+        await self._parts.worker.stop(STOP_RUNNERS)
+        await self._parts.store.stop()
         await runner.cleanup()
-        self._rooms.monitor.close()
-        await asyncio.to_thread(self._rooms.observe.stop)
+        self._parts.monitor.close()
+        await asyncio.to_thread(self._parts.observe.stop)
         log.info("stopped")
 
     def _next_arguments(self, port: int) -> list[str]:

@@ -14,11 +14,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from skulkd.api.listen import Address, ListenError, PortTaken, open_sockets
-from skulkd.api.running_settings import RunningSettings, Sources
-from skulkd.node_tls import NodeTls, prepare_tls
+from skulkd.api.listen import open_sockets
+from skulkd.api.tls_setup import NodeTls, prepare_tls
+from skulkd.machine.ports import Address, ListenError, PortTaken
 from skulkd.settings.paths import find_paths
 from skulkd.settings.problems import SettingsError
+from skulkd.settings.running import RunningSettings, Sources
 from skulkd.settings.secret import ClusterSecret, cluster_secret
 from skulkd.wire.config import parse_listen
 

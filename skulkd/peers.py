@@ -46,7 +46,7 @@ class PeerRefused(PeerError):
 
 
 @dataclass(frozen=True, slots=True)
-class Peer:
+class PeerNode:
     """Another node as the cluster knows it."""
 
     node_id: NodeId
@@ -59,7 +59,7 @@ class Peers(Protocol):
     @property
     def node_id(self) -> NodeId: ...
 
-    def others(self) -> Sequence[Peer]:
+    def others(self) -> Sequence[PeerNode]:
         """Who is there now, without this node."""
         ...
 
@@ -89,7 +89,7 @@ class Peers(Protocol):
 class Asked:
     """What came of asking one of several nodes: an answer, or why there is none."""
 
-    peer: Peer
+    peer: PeerNode
     answer: bytes | None = None
     error: PeerError | None = None
 
@@ -99,7 +99,7 @@ async def ask_others(
 ) -> list[Asked]:
     """Ask all other nodes at the same time. Whoever does not answer is listed with the reason."""
 
-    async def one(peer: Peer) -> Asked:
+    async def one(peer: PeerNode) -> Asked:
         try:
             answer = await peers.ask(peer.node_id, method, body, deadline_s=deadline_s)
         except PeerError as error:

@@ -6,7 +6,7 @@ The process leads its own group, dies with the test run, and its stderr is alway
 from __future__ import annotations
 
 import contextlib
-import ctypes
+import functools
 import json
 import os
 import re
@@ -21,11 +21,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-ROOT = Path(__file__).parents[1]
+from tests.fork_server import ROOT, Popen, die_with_parent
+
 READY = re.compile(r"(node-[0-9a-f]{16}) \((.*)\) listening on (https?://\S+)")
 START_DEADLINE_S = 300.0
 STOP_DEADLINE_S = 300.0
-_PR_SET_PDEATHSIG = 1
 # Nothing listens on the discard port: no test asks a hub that it did not start.
 NO_HUB = "http://127.0.0.1:9"
 
@@ -149,18 +149,20 @@ def spawn_daemon(
     cwd: Path | None = None,
     environ: Mapping[str, str] | None = None,
     listen: str | None = "127.0.0.1:0",
-    enter: Callable[[], None] = lambda: None,
+    enter: Callable[[], None] | None = None,
     module: str = "skulkd",
+    fresh: bool = False,
 ) -> DaemonProcess:
-    """Start a daemon without waiting for it. `enter` runs in the child before it is one."""
+    """Start a daemon without waiting for it. `enter` runs in the child before it is one.
 
-    def prepare() -> None:
-        _die_with_parent()
-        enter()
-
+    `fresh`: in a new interpreter, not forked from one that has imported everything.
+    """
+    prepare = die_with_parent if enter is None else functools.partial(_prepare, enter)
     listening = () if listen is None else ("--listen", listen)
     command = [sys.executable, "-m", module, "run", *listening, *arguments]
-    return attach(home, command, daemon_environ(home, environ), cwd=cwd, prepare=prepare)
+    return attach(
+        home, command, daemon_environ(home, environ), cwd=cwd, prepare=prepare, fresh=fresh
+    )
 
 
 def attach(
@@ -170,10 +172,12 @@ def attach(
     *,
     cwd: Path | None = None,
     stdin: int = subprocess.DEVNULL,
-    prepare: Callable[[], None] | None = None,
+    prepare: Callable[[], None] = die_with_parent,
+    fresh: bool = False,
 ) -> DaemonProcess:
     """Start a command that is a daemon, and read what it says."""
-    process = subprocess.Popen(
+    start = subprocess.Popen if fresh else Popen
+    process = start(
         command,
         cwd=cwd or home,
         env=environ,
@@ -181,7 +185,7 @@ def attach(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,
-        preexec_fn=prepare or _die_with_parent,  # noqa: PLW1509 - one system call, no lock
+        preexec_fn=prepare,
     )
     daemon = DaemonProcess(process, home)
     for pipe, lines in ((process.stderr, daemon.stderr), (process.stdout, daemon.stdout)):
@@ -202,6 +206,7 @@ class StartDaemon(Protocol):
         environ: dict[str, str] | None = None,
         wait: bool = True,
         listen: str | None = "127.0.0.1:0",
+        fresh: bool = False,
     ) -> DaemonProcess: ...
 
 
@@ -210,9 +215,6 @@ def _drain(pipe: Any, lines: list[str]) -> None:
         lines.append(line.decode("utf-8", "replace").rstrip("\n"))
 
 
-_LIBC = ctypes.CDLL(None)
-
-
-def _die_with_parent() -> None:
-    if sys.platform == "linux":
-        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+def _prepare(enter: Callable[[], None]) -> None:
+    die_with_parent()
+    enter()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 
-from skulkd.peers import Answer, Feed, Peer, PeerGone, PeerRefused, PeerSilent
+from skulkd.peers import Answer, Feed, PeerGone, PeerNode, PeerRefused, PeerSilent
 from skulkd.wire.ids import NodeId
 
 
@@ -27,8 +27,8 @@ class MeshPeers:
     def node_id(self) -> NodeId:
         return self._node_id
 
-    def others(self) -> Sequence[Peer]:
-        return [Peer(node, str(node)) for node in self._mesh if node != self._node_id]
+    def others(self) -> Sequence[PeerNode]:
+        return [PeerNode(node, str(node)) for node in self._mesh if node != self._node_id]
 
     async def ask(self, node: NodeId, method: str, body: bytes, *, deadline_s: float) -> bytes:
         answer = self._peer(node)._answers.get(method)

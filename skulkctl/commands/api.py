@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import quote
 
 import typer
 
-from skulkctl.command import new_app
+from skulkctl.cli import Confirmation, Invocation, Output, Reach, new_app, verb
 from skulkctl.errors import CliError, NotFound, UsageMistake
 from skulkctl.exits import ExitCode
-from skulkctl.invocation import Invocation
-from skulkctl.options import CONFIRM, FORMAT, REACH, verb
-from skulkctl.output import to_json, to_yaml
-from skulkctl.stdout import write
+from skulkctl.output.formats import to_json, to_yaml
+from skulkctl.output.stdout import write
 
 app = new_app()
 
-METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+
+class Method(StrEnum):
+    """What may be sent."""
+
+    GET = "GET"
+    HEAD = "HEAD"
+    POST = "POST"
+    PUT = "PUT"
+    PATCH = "PATCH"
+    DELETE = "DELETE"
+    OPTIONS = "OPTIONS"
+
 
 EXAMPLES = """
   skulkctl api GET /state
@@ -29,46 +39,53 @@ EXAMPLES = """
 """
 
 
-@verb(app, "api", REACH, FORMAT, CONFIRM, examples=EXAMPLES)
+@verb(app, "api", Reach, Output, Confirmation, examples=EXAMPLES)
 def api(
     call: Invocation,
-    method: Annotated[str, typer.Argument(metavar="METHOD", help="GET, POST, PUT, DELETE ...")],
-    path: Annotated[str, typer.Argument(metavar="PATH", help="Begins with /, may have a query.")],
+    method: Annotated[
+        Method,
+        typer.Argument(
+            metavar="METHOD", case_sensitive=False, help="HTTP method: GET, POST, PUT, DELETE ..."
+        ),
+    ],
+    path: Annotated[
+        str,
+        typer.Argument(
+            metavar="PATH", help="Path of the request, starting with /; may include a query."
+        ),
+    ],
     data: Annotated[
         str | None,
         typer.Option(
             "-d",
             "--data",
             metavar="JSON",
-            help="Body: JSON, @FILE, or - for stdin.",
+            help="Request body: JSON, @FILE, or - for stdin.",
             show_default=False,
         ),
     ] = None,
 ) -> int:
-    """Send one request to the daemon and print its answer as it came.
+    """Send one request to the daemon and print the response unchanged.
 
-    The body of an error is printed too; the exit code then says what kind of error it was.
-    With -o json or yaml the answer is formatted. In a protected context every method but GET
-    must be confirmed.
+    The body of an error response is printed too, and the exit code gives the kind of error.
+    With -o json or yaml the response is formatted. In a protected context every method except
+    GET must be confirmed.
     """
-    from skulkctl.confirm import protect
+    from skulkctl.cli.confirm import protect
     from skulkctl.daemon.answers import error_of, is_missing_route
 
-    verb_name = method.upper()
-    if verb_name not in METHODS:
-        raise UsageMistake(f"no HTTP method named {method}", f"methods: {', '.join(METHODS)}")
     target_path = _path(path)
     body = None if data is None else _body(data)
-    if verb_name not in ("GET", "HEAD", "OPTIONS"):
-        if call.options.get("dry_run"):
+    if method not in ("GET", "HEAD", "OPTIONS"):
+        if call.dry_run:
             size = 0 if body is None else len(body)
-            call.talk.note(f"would send {verb_name} {target_path} with {size} bytes")
+            call.messages.note(f"would send {method} {target_path} with {size} bytes")
             return ExitCode.DONE
-        protect(call, f"send {verb_name} {target_path}")
-    answer = call.client.send(verb_name, target_path, body=body)
+        protect(call, f"send {method} {target_path}")
+    answer = call.daemon.send(method, target_path, body)
     _print(call, answer.body)
     for name, value in answer.headers.items():
-        call.talk.detail(f"{name}: {value}")
+        call.messages.detail(f"{name}: {value}")
     if is_missing_route(answer):
         # The path was typed by the user: it is not found, rather than something refused.
         raise NotFound(f"{answer.endpoint} has no {answer.request}", details=answer.details())
@@ -80,7 +97,7 @@ def api(
 def _path(typed: str) -> str:
     if not typed.startswith("/"):
         raise UsageMistake(
-            f"the path {typed!r} does not begin with /",
+            f"the path {typed!r} does not start with /",
             hints=["skulkctl api GET /state", "another daemon:  --endpoint HOST:PORT"],
         )
     return quote(typed, safe="/?&=%:@!$'()*+,;~#[]")
@@ -103,15 +120,15 @@ def _print(call: Invocation, body: bytes) -> None:
     import json
 
     text = body.decode("utf-8", "replace")
-    wanted = call.options.get("output")
-    if wanted in ("json", "yaml", "jsonl"):
+    wanted = call.options(Output)
+    if wanted.is_document:
         try:
             document = json.loads(body)
         except ValueError:
-            call.talk.warning("the answer is not JSON; it is printed as it came")
+            call.messages.warning("the response is not JSON; it is printed unchanged")
         else:
-            indent = None if wanted == "jsonl" else 2
-            text = to_yaml(document) if wanted == "yaml" else to_json(document, indent)
+            indent = None if wanted.format == "jsonl" else 2
+            text = to_yaml(document) if wanted.format == "yaml" else to_json(document, indent)
     write(text)
     if text and not text.endswith("\n") and sys.stdout.isatty():
         write("\n")

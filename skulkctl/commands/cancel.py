@@ -6,16 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from skulkctl.command import new_app
-from skulkctl.errors import CliError, NotFound
-from skulkctl.evidence import CaptureOption
+from skulkctl.capture.before_changes import CaptureOption
+from skulkctl.cli import Confirmation, Invocation, Output, Reach, new_app, values, verb
+from skulkctl.errors import NotFound
 from skulkctl.exits import ExitCode
-from skulkctl.invocation import Invocation
-from skulkctl.options import CONFIRM, FORMAT, REACH, verb
-from skulkctl.stdout import write
+from skulkctl.output.stdout import write
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     from skulkctl.placement.requests import RequestItem
@@ -24,35 +21,37 @@ app = new_app()
 
 EXAMPLES = """
   skulkctl cancel 29953048-c8a2-4a1b-a873-ff3577aaa410
-  skulkctl cancel 2995                     the beginning of the id is enough
-  skulkctl cancel 2995 --capture           write a bundle of its ranks first
+  skulkctl cancel 2995                     a prefix of the id is enough
+  skulkctl cancel 2995 --capture           write a capture bundle first
   skulkctl diagnose -o json | jq -r '.supervisorRunners[].inProgressTasks[].taskId'
 """
 
 
-@verb(app, "cancel", REACH, FORMAT, CONFIRM, examples=EXAMPLES)
+@verb(app, "cancel", Reach, Output, Confirmation, examples=EXAMPLES)
 def cancel(
     call: Invocation,
     task: Annotated[
         str,
         typer.Argument(
-            metavar="ID", help="Command or task, or 4 or more characters of one that is open."
+            metavar="ID",
+            autocompletion=values.tasks,
+            help="Command id or task id of an open request, or a prefix of 4 or more characters.",
         ),
     ],
     capture: CaptureOption = None,
 ) -> int:
-    """Cancel a request; its client sees the answer stop.
+    """Cancel a request and end the response to its client.
 
-    The node that accepted the request is told first. When it does not know the request, the
-    runners that work on the task are told directly. An instance that hangs is captured before,
-    because a cancel hides where its ranks stood.
+    The cancellation goes to the node that accepted the request. If that node does not know the
+    request, it goes directly to the runners of the task. A hanging instance is captured first,
+    because cancelling changes the state of its ranks.
     """
-    from skulkctl.confirm import protect
-    from skulkctl.evidence import capture_first
+    from skulkctl.capture.before_changes import capture_first
+    from skulkctl.cli.confirm import protect
     from skulkctl.placement.requests import find_request, request_items
 
-    found = find_request(request_items(call.daemon.state()), task, call.talk.note)
-    if call.options.get("dry_run"):
+    found = find_request(request_items(call.daemon.state()), task, call.messages.note)
+    if call.dry_run:
         _report(call, found or _unknown(task), "would cancel")
         return ExitCode.DONE
     # A request that is over in the state may still be known to the node that took it.
@@ -65,8 +64,8 @@ def cancel(
     elif found is None:
         raise NotFound(
             f"no request {task}",
-            "the node that answers does not know it, and no open task has such an id",
-            hints=["it may be over; those that are open:  skulkctl instances"],
+            "no open request or task has this id",
+            hints=["it may have finished; instances with open requests:  skulkctl instances"],
         )
     else:
         _report(call, found, _cancel_on_runners(call, found), bundle)
@@ -94,32 +93,17 @@ def _cancel_command(call: Invocation, command_id: str) -> bool:
 
 
 def _cancel_on_runners(call: Invocation, found: RequestItem) -> str:
-    """Tell every runner of the task's instance; what became of it, in words."""
+    """Cancel on every runner of the task's instance; returns the result as text."""
     from skulkctl.placement.instances import instance_items
 
-    said: list[str] = []
-    refused: list[CliError] = []
     items = instance_items(call.daemon.state())
     mine = (item for item in items if item["id"] == found["instanceId"])
-    for runner in (runner for item in mine for runner in item["runners"]):
-        try:
-            answer = call.daemon.cancel_on_runner(
-                runner["nodeId"], runner["id"], found["taskId"] or ""
-            )
-        except CliError as error:
-            refused.append(error)
-        else:
-            said.append(answer.status)
-    return _outcome(found, said, refused)
-
-
-def _outcome(found: RequestItem, said: Sequence[str], refused: Sequence[CliError]) -> str:
-    if "cancel_requested" in said:
+    runners = [(runner["nodeId"], runner["id"]) for item in mine for runner in item["runners"]]
+    statuses = call.daemon.cancel_on_runners(runners, found["taskId"] or "")
+    if "cancel_requested" in statuses:
         return "cancelling"
-    if said:
-        return said[0].replace("_", " ")
-    if refused:
-        raise refused[0]
+    if statuses:
+        return statuses[0].replace("_", " ")
     raise NotFound(
         f"task {found['taskId']} has no runner",
         f"its instance {found['instanceId']} is gone",

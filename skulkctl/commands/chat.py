@@ -1,26 +1,24 @@
-"""`skulkctl chat`: ask a placed model, once or in a conversation."""
+"""`skulkctl chat`: send one prompt to a placed model, or start a conversation."""
 
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from skulkctl.command import new_app
+from skulkctl.cli import Invocation, Output, Reach, new_app, values, verb
 from skulkctl.errors import UsageMistake
 from skulkctl.exits import ExitCode
-from skulkctl.invocation import Invocation
-from skulkctl.options import FORMAT, REACH, SAMPLING, verb
-from skulkctl.stdout import write
+from skulkctl.output.stdout import write
 
 if TYPE_CHECKING:
-    from skulkctl.conversation import Conversation
+    from skulkctl.chat.conversation import Conversation
 
 app = new_app()
 
 HISTORY_FILE = "chat_history"
-DOCUMENTS = ("json", "yaml", "jsonl")
 
 EXAMPLES = """
   skulkctl chat skulk/SmolLM2-135M-Instruct "What is a skulk of foxes?"
@@ -31,47 +29,108 @@ EXAMPLES = """
 """
 
 
-@verb(app, "chat", SAMPLING, REACH, FORMAT, examples=EXAMPLES)
+@dataclass(frozen=True)
+class Sampling:
+    """Sampling parameters, by their names in the API."""
+
+    max_tokens: Annotated[
+        int | None,
+        typer.Option(
+            "--max-tokens",
+            metavar="N",
+            min=1,
+            help="Generate at most N tokens.",
+            show_default=False,
+        ),
+    ] = None
+    temperature: Annotated[
+        float | None,
+        typer.Option(
+            "--temperature",
+            metavar="X",
+            min=0,
+            help="Sampling temperature; 0 always picks the most likely token.",
+            show_default=False,
+        ),
+    ] = None
+    top_p: Annotated[
+        float | None,
+        typer.Option(
+            "--top-p",
+            metavar="X",
+            min=0,
+            max=1,
+            help="Sample from the most likely tokens up to this total probability.",
+            show_default=False,
+        ),
+    ] = None
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            "--seed",
+            metavar="N",
+            help="Random seed; the same seed gives the same response.",
+            show_default=False,
+        ),
+    ] = None
+    stop: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--stop",
+            metavar="TEXT",
+            help="Stop generating at this text (repeatable).",
+            show_default=False,
+        ),
+    ] = None
+
+
+@verb(app, "chat", Sampling, Reach, Output, examples=EXAMPLES)
 def chat(
     call: Invocation,
     placed: Annotated[
         str | None,
         typer.Argument(
-            metavar="MODEL", help="Id of a placed model or a part of it; optional if there is one."
+            metavar="MODEL",
+            autocompletion=values.placed_models,
+            help="Id or prefix of a placed model (default: the only placed model).",
         ),
     ] = None,
     prompt: Annotated[
         str | None,
-        typer.Argument(metavar="PROMPT", help="Question; - reads it from stdin."),
+        typer.Argument(metavar="PROMPT", help="Prompt, or - to read it from stdin."),
     ] = None,
     system: Annotated[
-        str | None, typer.Option("--system", metavar="TEXT", help="What the model is told first.")
+        str | None, typer.Option("--system", metavar="TEXT", help="Use this system prompt.")
     ] = None,
     no_stream: Annotated[
-        bool, typer.Option("--no-stream", help="Ask for the whole answer at once.")
+        bool,
+        typer.Option(
+            "--no-stream", help="Print the whole response at once, not while it is generated."
+        ),
     ] = False,
 ) -> int:
-    """Ask a placed model. Only the answer goes to stdout, as it is made.
+    """Send a prompt to a placed model and print its response while it is generated.
 
-    Without PROMPT it is a conversation on a terminal, and elsewhere the prompt is read from
-    stdin. A single argument with a blank in it is the PROMPT. Ctrl-C cancels the answer in the
-    cluster. With -v the speed, and what the model thinks, go to stderr. --timeout limits the
-    whole answer. Exit 3: not placed; 1: the answer is incomplete, and whether to ask again.
+    Only the response goes to stdout. Without PROMPT, start a conversation on a terminal, or read
+    the prompt from stdin if it is not a terminal. A single argument that contains a space is the
+    PROMPT. Ctrl-C cancels the request in the cluster. With -v, speed and reasoning go to stderr.
+    --timeout limits the whole response. Exit 3: the model is not placed. Exit 4: it is an
+    embedding model. Exit 1: the response is incomplete, and the error says whether to retry.
     """
-    from skulkctl.conversation import Conversation
+    from skulkctl.chat.conversation import Conversation
 
     placed, prompt = read_arguments(placed, prompt)
     interactive = prompt is None and sys.stdin.isatty()
-    if interactive and (not sys.stdout.isatty() or call.options.get("output") in DOCUMENTS):
+    if interactive and (not sys.stdout.isatty() or call.options(Output).is_document):
         raise UsageMistake(
-            "a conversation needs a terminal and no -o; give a PROMPT",
+            "a conversation requires a terminal and cannot be combined with -o; give a PROMPT",
             hints=['skulkctl chat MODEL "QUESTION"', "skulkctl chat MODEL - < FILE"],
         )
     text = None if interactive else _prompt_text(prompt)
-    sampling = {key: call.options.get(key) for key in SAMPLING}
+    sampling = asdict(call.options(Sampling))
     conversation = Conversation(
         _model_id(call, placed),
-        {key: value for key, value in sampling.items() if value is not None and value != []},
+        {key: value for key, value in sampling.items() if value is not None},
         system,
         stream=not no_stream,
     )
@@ -88,7 +147,7 @@ def read_arguments(model: str | None, prompt: str | None) -> tuple[str | None, s
 
 
 def _prompt_text(prompt: str | None) -> str:
-    """What to ask; from stdin when it was not given."""
+    """The prompt; read from stdin when it was not given."""
     try:
         if prompt is None or prompt == "-":
             prompt = sys.stdin.buffer.read().decode()
@@ -101,13 +160,14 @@ def _prompt_text(prompt: str | None) -> str:
 
 
 def _model_id(call: Invocation, typed: str | None) -> str:
-    from skulkctl.placement.instances import instance_items
-    from skulkctl.placement.placed import choose_placed
+    from skulkctl.placement.placed import choose_chat_model
 
-    item = choose_placed(instance_items(call.daemon.state()), typed)
+    item = choose_chat_model(call.daemon.state(), typed)
     if item["status"] == "starting":
         detail = item["detail"] or "starting"
-        call.talk.note(f"{item['modelId']} is not ready yet ({detail}); the answer waits for it")
+        call.messages.note(
+            f"{item['modelId']} is not ready yet ({detail}); the request waits until it is"
+        )
     return item["modelId"]
 
 
@@ -116,40 +176,34 @@ def _limit_s(call: Invocation) -> float | None:
 
 
 def _converse(call: Invocation, conversation: Conversation) -> int:
-    from skulkctl.repl import Repl
-    from skulkctl.typed_lines import TypedLines
+    from skulkctl.chat.repl import PromptLines, Repl
 
-    lines = TypedLines(call.paths.cache / HISTORY_FILE)
+    lines = PromptLines(call.paths.cache / HISTORY_FILE)
     return Repl(call, conversation, _limit_s(call), lines).run()
 
 
 def _ask_once(call: Invocation, conversation: Conversation, prompt: str) -> int:
-    from skulkctl.asking import Question, ReaderGone, ask
-    from skulkctl.chat_events import Reply, stats_text
-    from skulkctl.reply_screen import Manner, ReplyScreen
+    from skulkctl.chat.generation import ReaderGone, generate
+    from skulkctl.chat.reply import Reply, stats_text
+    from skulkctl.chat.screen import ReplyScreen
 
-    as_document = call.options.get("output") in DOCUMENTS
+    is_document = call.options(Output).is_document
     reply = Reply(conversation.model_id)
-    screen = ReplyScreen(Manner(terminal=sys.stdout.isatty()), call.talk)
-    question = Question(conversation.model_id, conversation.request(prompt), _limit_s(call))
+    screen = ReplyScreen(call.messages, terminal=sys.stdout.isatty())
+    show = (lambda item: None) if is_document else screen.show
+    call.if_interrupted = "the request has been cancelled"
     try:
         try:
-            if as_document:
-                ask(call.client, question, reply)
-            else:
-                ask(call.client, question, reply, screen.show)
-                if not conversation.stream:
-                    screen.show_whole(reply)
+            generate(call.daemon, conversation.request(prompt), reply, show, _limit_s(call))
         finally:
             screen.finish()
     except ReaderGone:
         return ExitCode.DONE
-    except KeyboardInterrupt:
-        call.talk.warning("interrupted; the answer has been cancelled")
-        return ExitCode.INTERRUPTED
-    if as_document:
-        write(call.style.single("ChatAnswer", reply.document(), reply.text, lambda _: reply.text))
+    if is_document:
+        write(call.style.single("ChatAnswer", reply.item(), reply.text, lambda _: reply.text))
     if reply.finish_reason == "length" and "max_tokens" not in conversation.sampling:
-        call.talk.note(f"cut off after {reply.tokens} tokens; longer:  --max-tokens N")
-    call.talk.detail(stats_text(reply))
+        call.messages.note(
+            f"cut off after {reply.tokens} tokens; for a longer response, add  --max-tokens N"
+        )
+    call.messages.detail(stats_text(reply))
     return ExitCode.DONE

@@ -8,40 +8,25 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from skulkctl.command import new_app
-from skulkctl.errors import CliError, NotFound, ServerFailed, UsageMistake
+from skulkctl.cli import Confirmation, Invocation, Output, Reach, Table, new_app, values, verb
+from skulkctl.cli.options import Format
+from skulkctl.errors import CliError, NotFound, UsageMistake
 from skulkctl.exits import ExitCode
-from skulkctl.invocation import Invocation
-from skulkctl.options import CONFIRM, FORMAT, REACH, TABLE, verb
-from skulkctl.stdout import write
-from skulkctl.tables import Column, Resource
+from skulkctl.output.stdout import write
+from skulkctl.output.tables import Column, Resource
 
 if TYPE_CHECKING:
-    from skulkctl.change import Change
-    from skulkd.settings.problems import Problem
+    from skulkctl.settings.change import Change
 
 app = new_app("Show, change or check the configuration.")
-
-PROBLEMS = Resource(
-    kind="ConfigProblemList",
-    name_path="key",
-    columns=(
-        Column("file", "file", "File that was checked."),
-        Column("line", "line", "Line of the problem.", right=True),
-        Column("key", "key", "Dotted key."),
-        Column("problem", "message", "What is wrong."),
-        Column("value", "value", "The value that is written there."),
-        Column("suggestion", "suggestion", "What may have been meant."),
-    ),
-)
 
 PATHS = Resource(
     kind="PathList",
     name_path="path",
     columns=(
-        Column("file", "file", "What it is."),
-        Column("path", "path", "Where it is."),
-        Column("exists", "exists", "Whether it is there."),
+        Column("file", "file", "Name of the file."),
+        Column("path", "path", "Path of the file."),
+        Column("exists", "exists", "Whether the file exists."),
     ),
 )
 
@@ -49,9 +34,9 @@ PATHS = Resource(
 @verb(
     app,
     "show",
-    REACH,
-    FORMAT,
-    TABLE,
+    Reach,
+    Output,
+    Table,
     examples="""
   skulkctl config show
   skulkctl config show --origin
@@ -61,26 +46,22 @@ PATHS = Resource(
 def show(
     call: Invocation,
     origin: Annotated[
-        bool, typer.Option("--origin", help="Also say where each value comes from.")
+        bool, typer.Option("--origin", help="Also show where each value comes from.")
     ] = False,
 ) -> int:
     """Show the configuration in force on the node that answers. Secrets are never shown.
 
-    Where the file has been changed since the daemon started, CONFIGURED shows what the file
-    says, marked `restart needed`; also where `skulkctl trace` has switched tracing.
+    If the file was changed after the daemon started, CONFIGURED shows the value in the file,
+    marked `restart needed`. The same applies to tracing after `skulkctl trace on` or `off`.
     """
-    from skulkctl.change import secret_names
-    from skulkctl.views.config import (
-        SETTINGS,
-        answering_node,
-        has_origins,
-        pending_lines,
-        setting_items,
-    )
+    from skulkctl.settings.change import secret_names
+    from skulkctl.settings.rows import SETTINGS, answering_node, pending_lines, setting_items
 
-    answer = _read_config(call)
-    if not has_origins(answer):
-        call.talk.note("this server does not say where values come from; only its file is shown")
+    answer = call.daemon.config()
+    if answer.settings is None:
+        call.messages.note(
+            "this server does not report where values come from; only its file is shown"
+        )
     items = setting_items(answer, secret_names())
     pending = [item for item in items if item["pending"] is not None]
     # A terminal has no room for two values in each row; a pipe has all in one table.
@@ -91,14 +72,16 @@ def show(
     if pending and apart:
         write("\n" + pending_lines(pending, call.style.room))
     if any(item["restartNeeded"] for item in pending):
-        call.talk.hint(f"use what is configured:  skulkctl restart {answering_node(answer)}")
+        call.messages.hint(
+            f"apply the configured values:  skulkctl restart {answering_node(answer)}"
+        )
     return ExitCode.DONE
 
 
 @verb(
     app,
     "path",
-    FORMAT,
+    Output,
     examples="""
   skulkctl config path
   skulkctl config path secret
@@ -108,13 +91,13 @@ def show(
 def path(
     call: Invocation,
     what: Annotated[
-        str | None, typer.Argument(metavar="[FILE]", help="Only this one, as a bare path.")
+        str | None, typer.Argument(metavar="[FILE]", help="Print only the path of this file.")
     ] = None,
 ) -> int:
-    """Show where the files of this machine are: settings, secret, contexts, models and log.
+    """Show the paths of this machine's files: settings, secret, contexts, models and log.
 
-    It says where they are or would be, for the user and the environment of this command; a
-    daemon that runs as another user or with another SKULK_HOME has its own.
+    The paths are those of the current user and environment, whether or not the files exist. A
+    daemon that runs as another user or with another SKULK_HOME uses other paths.
     """
     places = {
         "config": call.paths.config_file,
@@ -141,45 +124,57 @@ def path(
 @verb(
     app,
     "set",
-    REACH,
-    FORMAT,
-    CONFIRM,
+    Reach,
+    Output,
+    Confirmation,
     examples="""
   skulkctl config set model_store.staging.staging_keep_recent_gb 10
   skulkctl config set inference.kv_cache_backend turboquant --dry-run
   skulkctl config set logging.ingest_url --unset
   skulkctl config set -- tracing.retention_days -1
-  skulkctl config set hf_token @token.txt     a secret comes from a file, or - for stdin
+  skulkctl config set hf_token @token.txt     read a secret from a file, or - for stdin
 """,
 )
 def set_(
     call: Invocation,
-    key: Annotated[str, typer.Argument(metavar="KEY", help="Dotted key, as in skulk.yaml.")],
+    key: Annotated[
+        str,
+        typer.Argument(
+            metavar="KEY", autocompletion=values.config_keys, help="Dotted key in skulk.yaml."
+        ),
+    ],
     value: Annotated[
         str | None,
-        typer.Argument(metavar="VALUE", help="New value; a list with commas.", show_default=False),
+        typer.Argument(
+            metavar="VALUE",
+            autocompletion=values.config_values,
+            help="New value; separate list items with commas.",
+            show_default=False,
+        ),
     ] = None,
     unset: Annotated[bool, typer.Option("--unset", help="Remove the key from the file.")] = False,
 ) -> int:
     """Change one value of the configuration.
 
-    The whole configuration is read, changed and written back, because a stock node drops every
-    section it is not given. Shows the old and the new value and whether a restart is needed.
+    Reads, changes and writes back the whole configuration, because a stock node drops every
+    section missing from the request. Shows the old and the new value, and whether a restart is
+    needed.
     """
-    from skulkctl.change import is_secret, plan_set, plan_unset
-    from skulkctl.views.config import answering_node, decided_elsewhere
-    from skulkctl.views.read import mapping
+    from skulkctl.settings.change import is_secret, plan_set, plan_unset
+    from skulkctl.settings.rows import answering_node, decided_elsewhere
 
     if unset == (value is not None):
         raise UsageMistake(f"config set {key}: give either a VALUE or --unset")
     typed = _secret_text(key, value) if value is not None and is_secret(key) else value
-    answer = _read_config(call)
-    config = mapping(answer, "config")
-    change = plan_unset(config, key) if typed is None else plan_set(config, key, typed)
+    answer = call.daemon.config()
+    old = answer.config
+    change = plan_unset(old, key) if typed is None else plan_set(old, key, typed)
     decider = decided_elsewhere(answer, key)
     if decider:
-        call.talk.warning(f"{decider} overrides {key} on this node: the new value has no effect")
-    if call.options.get("dry_run"):
+        call.messages.warning(
+            f"{decider} overrides {key} on this node: the new value has no effect"
+        )
+    if call.dry_run:
         _report(call, change, restart=None, dry_run=True)
     else:
         _carry_out(call, change, None if decider else answering_node(answer))
@@ -189,8 +184,8 @@ def set_(
 @verb(
     app,
     "validate",
-    FORMAT,
-    TABLE,
+    Output,
+    Table,
     examples="""
   skulkctl config validate
   skulkctl config validate ./skulk.yaml
@@ -202,15 +197,16 @@ def validate(
     file: Annotated[
         str | None,
         typer.Argument(
-            metavar="FILE", help="File to check; without it the one that skulkd would read."
+            metavar="FILE", help="File to check (default: the file that skulkd would read)."
         ),
     ] = None,
 ) -> int:
-    """Check a configuration file without a daemon. Every problem is one row; then exit 7."""
+    """Check a configuration file without a daemon. Prints one row per problem and exits 7."""
+    from skulkctl.settings.rows import PROBLEMS, ProblemItem, problem_item
     from skulkd.settings.load import check_config_text, find_config_file
     from skulkd.settings.problems import SettingsError
 
-    problems: list[dict[str, object]] = []
+    problems: list[ProblemItem] = []
     path: Path | None = None
     try:
         if file is None:
@@ -219,25 +215,17 @@ def validate(
             path, exists = Path(file).expanduser(), True
         if exists:
             check_config_text(path.read_bytes(), path)
-            call.talk.note(f"{path} is valid")
+            call.messages.note(f"{path} is valid")
         else:
-            call.talk.note(f"there is no configuration file at {path}; defaults are in use")
+            call.messages.note(f"there is no configuration file at {path}; defaults are in use")
     except SettingsError as error:
-        problems = [_problem_item(problem) for problem in error.problems]
+        problems = [problem_item(problem) for problem in error.problems]
     except OSError as error:
         kind = NotFound if isinstance(error, FileNotFoundError) else CliError
         raise kind(f"cannot read {path}", str(error.strerror or error)) from error
-    call.show_rows(PROBLEMS, problems)
+    if problems or call.format not in (Format.TABLE, Format.WIDE):
+        call.show_rows(PROBLEMS, problems)
     return ExitCode.PROBLEM if problems else ExitCode.DONE
-
-
-def _read_config(call: Invocation) -> object:
-    from skulkctl.views.read import mapping
-
-    answer = call.client.get("/config")
-    if "config" not in mapping(answer):
-        raise ServerFailed(f"{call.client.endpoint} gave no configuration")
-    return answer
 
 
 def _secret_text(key: str, value: str) -> str:
@@ -246,7 +234,7 @@ def _secret_text(key: str, value: str) -> str:
         return sys.stdin.readline().strip()
     if not value.startswith("@"):
         raise UsageMistake(
-            f"{key} is a secret and must not stand on the command line",
+            f"{key} is a secret and must not be given on the command line",
             hints=[f"skulkctl config set {key} @FILE", f"skulkctl config set {key} -   (stdin)"],
         )
     path = Path(value[1:]).expanduser()
@@ -258,30 +246,17 @@ def _secret_text(key: str, value: str) -> str:
 
 def _carry_out(call: Invocation, change: Change, node: str | None) -> None:
     """`node` is the one to restart, None when the change has no effect there."""
-    from skulkctl.confirm import protect
-    from skulkctl.views.read import flag, text
+    from skulkctl.cli.confirm import protect
 
     protect(call, f"set {change.line()}")
-    answer = call.client.change("PUT", "/config", {"config": dict(change.body)})
-    restart = flag(answer, "requiresRestart")
-    _report(call, change, restart, dry_run=False)
-    call.talk.note(text(answer, "message") or "accepted")
-    if restart and node:
-        call.talk.hint(f"it takes effect after a restart:  skulkctl restart {node}")
+    answer = call.daemon.put_config(change.body)
+    _report(call, change, answer.requires_restart, dry_run=False)
+    call.messages.note(answer.message or "accepted")
+    if answer.requires_restart and node:
+        call.messages.hint(f"to apply it, run:  skulkctl restart {node}")
 
 
 def _report(call: Invocation, change: Change, restart: bool | None, dry_run: bool) -> None:
     document = change.document() | {"requiresRestart": restart, "dryRun": dry_run}
     line = f"{change.line()}{'  (not written)' if dry_run else ''}\n"
     write(call.style.single("ConfigChange", document, change.key, lambda _: line))
-
-
-def _problem_item(problem: Problem) -> dict[str, object]:
-    return {
-        "file": problem.source,
-        "line": problem.line,
-        "key": problem.key,
-        "value": problem.value,
-        "message": problem.message,
-        "suggestion": problem.suggestion,
-    }

@@ -2,57 +2,66 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from skulkctl.command import new_app
+from skulkctl.cli import Invocation, Output, Table, new_app, values, verb
 from skulkctl.errors import Refused, UsageMistake
 from skulkctl.exits import ExitCode
-from skulkctl.invocation import Invocation
-from skulkctl.options import FORMAT, TABLE, verb
-from skulkctl.tables import EMPTY, Column, Resource, plain
+from skulkctl.output.tables import EMPTY, Column, Resource, plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from skulkctl.contexts import Context
 
-app = new_app("Name clusters and choose between them.")
+app = new_app("Manage named clusters and select one.")
 
 CONTEXTS = Resource(
     kind="ContextList",
     name_path="name",
     empty_hint="no contexts yet:  skulkctl context add NAME HOST[:PORT]",
     columns=(
-        Column("current", "current", "yes for the one used without --context."),
+        Column("current", "current", "yes for the context used by default."),
         Column("name", "name", "Name of the context."),
-        Column("endpoints", "endpoints", "Addresses in the order they are tried."),
-        Column("protected", "protected", "Every change asks for the context's name.", spare=1),
-        Column("token-file", "tokenFile", "File with a token or the cluster secret.", spare=2),
-        Column("ca", "ca", "File of the authority that its endpoints must show.", spare=3),
+        Column("endpoints", "endpoints", "Addresses, in the order they are tried."),
+        Column(
+            "protected",
+            "protected",
+            "Whether every change must be confirmed by typing the context's name.",
+            spare=1,
+        ),
+        Column(
+            "token-file", "tokenFile", "File that contains a token or the cluster secret.", spare=2
+        ),
+        Column("ca", "ca", "PEM file of the only CA to trust for its endpoints.", spare=3),
     ),
 )
 
 TokenFile = Annotated[
     str | None,
-    typer.Option("--token-file", metavar="FILE", help="File with a token or the cluster secret."),
+    typer.Option(
+        "--token-file", metavar="FILE", help="File that contains a token or the cluster secret."
+    ),
 ]
 CaFile = Annotated[
     str | None,
     typer.Option(
-        "--ca", metavar="FILE", help="PEM file of the only authority to accept from it (https)."
+        "--ca", metavar="FILE", help="PEM file of the only CA to trust for its endpoints (https)."
     ),
 ]
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the context.")]
+NameArgument = Annotated[
+    str,
+    typer.Argument(metavar="NAME", autocompletion=values.contexts, help="Name of the context."),
+]
 
 
 @verb(
     app,
     "list",
-    FORMAT,
-    TABLE,
+    Output,
+    Table,
     examples="""
   skulkctl context list
   skulkctl context ls -o json
@@ -75,18 +84,18 @@ def list_contexts(call: Invocation) -> int:
         for context in file.contexts.values()
     ]
     call.show_rows(CONTEXTS, items)
-    call.talk.detail(f"context file: {call.paths.contexts_file}")
+    call.messages.detail(f"context file: {call.paths.contexts_file}")
     return ExitCode.DONE
 
 
 @verb(app, "use", examples="  skulkctl context use lab")
 def use(call: Invocation, name: NameArgument) -> int:
-    """Use this context from now on."""
+    """Make this context the default."""
     from skulkctl.contexts import read_contexts, write_contexts
 
     path = call.paths.contexts_file
     write_contexts(path, read_contexts(path).used(name))
-    call.talk.note(f"using {name}")
+    call.messages.note(f"using {name}")
     return ExitCode.DONE
 
 
@@ -105,15 +114,15 @@ def add(
         list[str],
         typer.Argument(
             metavar="ENDPOINT",
-            help="URL or HOST[:PORT], https with --ca, else http; several are tried in order.",
+            help="URL or HOST[:PORT] (https with --ca, otherwise http); tried in the given order.",
         ),
     ],
     token_file: TokenFile = None,
     ca: CaFile = None,
     protected: Annotated[
-        bool, typer.Option("--protected", help="Every change must be confirmed by name.")
+        bool, typer.Option("--protected", help="Require confirmation by name for every change.")
     ] = False,
-    use_it: Annotated[bool, typer.Option("--use", help="Use it from now on.")] = False,
+    use_it: Annotated[bool, typer.Option("--use", help="Make it the default context.")] = False,
 ) -> int:
     """Add a context: a name for one or more endpoints of the same cluster."""
     from skulkctl.contexts import Context, check_name, read_contexts, write_contexts
@@ -122,16 +131,16 @@ def add(
     file = read_contexts(path)
     if check_name(name) in file.contexts:
         raise Refused(
-            f"there is a context named {name} already",
+            f"a context named {name} already exists",
             hints=[f"change it:  skulkctl context set {name} ENDPOINT..."],
         )
     urls = _urls(endpoints, secure=ca is not None)
     context = Context(name, urls, _token_file(call, token_file), protected, _ca_file(call, ca))
     _warn_of_plain_http(call, context)
     write_contexts(path, file.added(context, use_it))
-    call.talk.note(f"added {name}: {', '.join(context.endpoints)}")
+    call.messages.note(f"added {name}: {', '.join(context.endpoints)}")
     if not use_it:
-        call.talk.hint(f"skulkctl context use {name}")
+        call.messages.hint(f"skulkctl context use {name}")
     return ExitCode.DONE
 
 
@@ -139,7 +148,7 @@ def add(
     app,
     "set",
     examples="""
-  skulkctl context set lab kite1 kite2 kite3        other addresses
+  skulkctl context set lab kite1 kite2 kite3        replace the addresses
   skulkctl context set prod --token-file ~/prod.token --protected
   skulkctl context set prod --no-token-file
 """,
@@ -149,41 +158,42 @@ def set_(
     name: NameArgument,
     endpoints: Annotated[
         list[str] | None,
-        typer.Argument(metavar="ENDPOINT", help="New addresses, in place of the old ones."),
+        typer.Argument(metavar="ENDPOINT", help="New addresses; they replace the old ones."),
     ] = None,
     token_file: TokenFile = None,
     no_token_file: Annotated[
-        bool, typer.Option("--no-token-file", help="Use no token file any more.")
+        bool, typer.Option("--no-token-file", help="Stop using a token file.")
     ] = False,
     ca: CaFile = None,
-    no_ca: Annotated[
-        bool, typer.Option("--no-ca", help="Accept the system's authorities again.")
-    ] = False,
+    no_ca: Annotated[bool, typer.Option("--no-ca", help="Trust the system's CAs again.")] = False,
     protected: Annotated[
         bool | None,
-        typer.Option("--protected/--no-protected", help="Confirm every change by name, or not."),
+        typer.Option(
+            "--protected/--no-protected",
+            help="Require confirmation by name for every change, or not.",
+        ),
     ] = None,
 ) -> int:
-    """Change a context; what is not given stays as it is."""
+    """Change a context. Settings that are not given stay unchanged."""
     from skulkctl.contexts import read_contexts, write_contexts
 
     if token_file is not None and no_token_file:
-        raise UsageMistake("--token-file and --no-token-file exclude each other")
+        raise UsageMistake("--token-file and --no-token-file cannot be combined")
     if ca is not None and no_ca:
-        raise UsageMistake("--ca and --no-ca exclude each other")
+        raise UsageMistake("--ca and --no-ca cannot be combined")
     path = call.paths.contexts_file
     file = read_contexts(path)
     old = file.get(name)
     new = old
     if endpoints:
         secure = not no_ca and (ca or old.ca) is not None
-        new = replace(new, endpoints=_urls(endpoints, secure=secure))
+        new = new._replace(endpoints=_urls(endpoints, secure=secure))
     if token_file is not None or no_token_file:
-        new = replace(new, token_file=_token_file(call, token_file))
+        new = new._replace(token_file=_token_file(call, token_file))
     if ca is not None or no_ca:
-        new = replace(new, ca=_ca_file(call, ca))
+        new = new._replace(ca=_ca_file(call, ca))
     if protected is not None:
-        new = replace(new, protected=protected)
+        new = new._replace(protected=protected)
     given = (endpoints, token_file is not None, no_token_file, ca is not None, no_ca)
     if not any(given) and protected is None:
         raise UsageMistake(
@@ -193,7 +203,7 @@ def set_(
     _warn_of_plain_http(call, new)
     write_contexts(path, file.added(new, use=False))
     for line in _differences(old, new) or ["nothing changed"]:
-        call.talk.note(f"{name}: {line}")
+        call.messages.note(f"{name}: {line}")
     return ExitCode.DONE
 
 
@@ -211,7 +221,7 @@ def _urls(endpoints: Sequence[str], *, secure: bool) -> tuple[str, ...]:
     from skulkctl.endpoints import parse_endpoint
 
     try:
-        return tuple(dict.fromkeys(parse_endpoint(one, secure=secure) for one in endpoints))
+        return tuple(dict.fromkeys(parse_endpoint(typed, secure=secure) for typed in endpoints))
     except ValueError as error:
         raise UsageMistake(str(error)) from None
 
@@ -219,12 +229,12 @@ def _urls(endpoints: Sequence[str], *, secure: bool) -> tuple[str, ...]:
 def _warn_of_plain_http(call: Invocation, context: Context) -> None:
     plain_ones = [url for url in context.endpoints if url.startswith("http://")]
     if context.ca is not None and plain_ones:
-        call.talk.warning(f"--ca has no effect on plain HTTP: {', '.join(plain_ones)}")
+        call.messages.warning(f"--ca has no effect on plain HTTP: {', '.join(plain_ones)}")
 
 
 def _ca_file(call: Invocation, typed: str | None) -> str | None:
-    """The path to keep, after a look into the file."""
-    from skulkctl.token_files import stored_path
+    """The path to store, after the file has been checked."""
+    from skulkctl.tokens.files import stored_path
     from skulkd.settings.certificates import CertificateError, read_certificates
     from skulkd.settings.paths import expand_home
 
@@ -239,15 +249,15 @@ def _ca_file(call: Invocation, typed: str | None) -> str | None:
 
 
 def _token_file(call: Invocation, typed: str | None) -> str | None:
-    """The path to keep, after a look into the file."""
-    from skulkctl.token_files import check_token_file, stored_path
+    """The path to store, after the file has been checked."""
+    from skulkctl.tokens.files import check_token_file, stored_path
 
     if typed is None:
         return None
     path = stored_path(typed)
     warning = check_token_file(path, call.environ)
     if warning:
-        call.talk.warning(warning)
+        call.messages.warning(warning)
     return path
 
 
@@ -259,7 +269,7 @@ def rm(call: Invocation, name: NameArgument) -> int:
     path = call.paths.contexts_file
     file = read_contexts(path)
     write_contexts(path, file.removed(name))
-    call.talk.note(f"removed {name}")
+    call.messages.note(f"removed {name}")
     if file.current == name:
-        call.talk.note("no context is in use now; the local daemon is asked")
+        call.messages.note("no context is selected now; commands use the local daemon")
     return ExitCode.DONE

@@ -6,13 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from skulkctl.command import new_app
+from skulkctl.capture.before_changes import CaptureOption
+from skulkctl.cli import Confirmation, Invocation, Output, Reach, new_app, values, verb
 from skulkctl.errors import NotFound, RouteMissing
-from skulkctl.evidence import CaptureOption
 from skulkctl.exits import ExitCode
-from skulkctl.invocation import Invocation
-from skulkctl.options import CONFIRM, FORMAT, REACH, verb
-from skulkctl.stdout import write
+from skulkctl.output.stdout import write
 
 if TYPE_CHECKING:
     from skulkctl.placement.instances import InstanceItem
@@ -26,25 +24,27 @@ EXAMPLES = """
 """
 
 
-@verb(app, "delete", REACH, FORMAT, CONFIRM, examples=EXAMPLES)
+@verb(app, "delete", Reach, Output, Confirmation, examples=EXAMPLES)
 def delete(
     call: Invocation,
     instance: Annotated[
         str,
         typer.Argument(
-            metavar="INSTANCE", help="Id, 4 or more characters of it, or its model if placed once."
+            metavar="INSTANCE",
+            autocompletion=values.instances,
+            help="Instance id, a prefix of 4 or more characters, or its model if placed only once.",
         ),
     ],
-    wait: Annotated[bool, typer.Option("--wait", help="Return when it is gone.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until the instance is gone.")] = False,
     capture: CaptureOption = None,
 ) -> int:
-    """Unload a model: its requests are cancelled, its files stay.
+    """Unload a model: cancel its requests and keep its files.
 
-    Asks first. With --wait, --timeout limits the wait (default: 10m). An instance that hangs is
-    captured before it is deleted.
+    Asks for confirmation. With --wait, --timeout limits the wait (default: 10m). A hanging
+    instance is captured before it is deleted.
     """
-    from skulkctl.confirm import Danger, protect
-    from skulkctl.evidence import capture_first
+    from skulkctl.capture.before_changes import capture_first
+    from skulkctl.cli.confirm import Danger, protect
     from skulkctl.placement.instances import (
         find_instance,
         instance_items,
@@ -55,12 +55,12 @@ def delete(
 
     items = instance_items(call.daemon.state())
     waiting = waiting_items(call.daemon.placements())
-    item = find_instance([*items, *waiting], instance, call.talk.note)
+    item = find_instance([*items, *waiting], instance, call.messages.note)
     cost = _consequences(item)
-    if call.options.get("dry_run"):
+    if call.dry_run:
         _report(call, item, "would delete")
         for line in cost:
-            call.talk.note(line)
+            call.messages.note(line)
         return ExitCode.DONE
     what = f"delete {item['modelId']} ({short_instance(item['id'])})"
     protect(call, what, Danger(what, why=cost))
@@ -75,10 +75,10 @@ def delete(
 
 
 def _consequences(item: InstanceItem) -> tuple[str, ...]:
-    from skulkctl.tables import plain
+    from skulkctl.output.tables import plain
 
     if item["status"] == "waiting":
-        return ("it is on no node now and will not be placed again",)
+        return ("it is not on any node and will not be placed again",)
     tasks = item["tasks"]
     where = f"its memory on {plain(item['nodes'])} is freed"
     if not tasks:
@@ -93,7 +93,7 @@ def _ask_daemon(call: Invocation, item: InstanceItem, what: str) -> None:
         raise
     except NotFound as error:
         raise NotFound(
-            f"cannot {what}: it is already gone", *error.why, details=error.details
+            f"cannot {what}: it no longer exists", *error.why, details=error.details
         ) from error
 
 

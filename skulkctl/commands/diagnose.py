@@ -1,17 +1,18 @@
-"""`skulkctl diagnose`: everything one node knows about itself."""
+"""`skulkctl diagnose`: the diagnostics of one node."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from skulkctl.command import new_app
-from skulkctl.errors import CliError, NotFound, PartialAnswer, RouteMissing, ServerFailed
+from skulkctl.cli import Invocation, Output, Reach, new_app, values, verb
+from skulkctl.errors import NotFound, PartialAnswer, RouteMissing, ServerFailed
 from skulkctl.exits import ExitCode
-from skulkctl.invocation import Invocation
-from skulkctl.options import FORMAT, REACH, verb
-from skulkctl.stdout import write
+from skulkctl.output.stdout import write
+
+if TYPE_CHECKING:
+    from skulkd.wire.diagnostics import NodeDiagnostics
 
 app = new_app()
 
@@ -22,52 +23,48 @@ EXAMPLES = """
 """
 
 
-@verb(app, "diagnose", REACH, FORMAT, examples=EXAMPLES)
+@verb(app, "diagnose", Reach, Output, examples=EXAMPLES)
 def diagnose(
     call: Invocation,
     node: Annotated[
         str | None,
         typer.Argument(
-            metavar="NODE", help="Name, id, or a prefix of either; without it the one that answers."
+            metavar="NODE",
+            autocompletion=values.nodes,
+            help="Name, id, or a prefix of either (default: the node that skulkctl connects to).",
         ),
     ] = None,
 ) -> int:
-    """Show what one node knows about itself: runtime, resources, processes, runners, warnings.
+    """Show the diagnostics of one node: runtime, resources, processes, runners, warnings.
 
-    Without NODE it is the node that answers. Exit 8 when the node is known but silent.
+    Without NODE, show the node that skulkctl connects to. Exit 8 if the node does not respond.
     """
-    from skulkctl.views.diagnostics import diagnostics_screen, node_title
-    from skulkctl.views.read import mapping
+    from skulkctl.diagnostics.page import diagnostics_page, node_title
 
-    found = call.client.get("/v1/diagnostics/node") if node is None else _of_node(call, node)
-    document = mapping(found)
-    if not mapping(document, "runtime"):
-        raise ServerFailed(f"{call.client.endpoint} gave no diagnostics")
+    found = call.daemon.node_diagnostics() if node is None else _of_node(call, node)
     style = call.style
     page = style.single(
         "NodeDiagnostics",
-        document,
-        node_title(document),
-        lambda wide: diagnostics_screen(document, wide, style.colour, style.room),
+        found.model_dump(mode="json", exclude_unset=True),
+        node_title(found),
+        lambda wide: diagnostics_page(found, wide, style.colour, style.room),
     )
     write(page)
     return ExitCode.DONE
 
 
-def _of_node(call: Invocation, typed: str) -> object:
-    from skulkctl.client import path_segment
+def _of_node(call: Invocation, typed: str) -> NodeDiagnostics:
     from skulkctl.nodes.rows import find_node, node_items
 
     item = find_node(node_items(call.daemon.state()), typed)
     try:
-        return call.client.get(f"/v1/diagnostics/cluster/{path_segment(str(item['id']))}")
+        return call.daemon.node_diagnostics(item["id"])
     except RouteMissing:
         raise
     except (NotFound, ServerFailed) as error:
-        raise _silent(str(item["name"]), error) from error
-
-
-def _silent(name: str, error: CliError) -> PartialAnswer:
-    return PartialAnswer(
-        f"{name} did not answer", *error.why, hints=["skulkctl nodes"], details=error.details
-    )
+        raise PartialAnswer(
+            f"{item['name']} did not respond",
+            *error.why,
+            hints=["skulkctl nodes"],
+            details=error.details,
+        ) from error

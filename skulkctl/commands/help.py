@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from difflib import get_close_matches
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 
-from skulkctl.command import new_app
+from skulkctl.cli import Invocation, new_app, values, verb
+from skulkctl.cli.options import show_help
 from skulkctl.errors import NotFound
 from skulkctl.exits import ExitCode
-from skulkctl.invocation import Invocation
-from skulkctl.options import verb
-from skulkctl.stdout import write
+from skulkctl.output.stdout import write
 
 app = new_app()
 
@@ -30,28 +30,29 @@ def help_(
         list[str] | None,
         typer.Argument(
             metavar="TOPIC",
-            help="A command, or exit-codes, environment, output.",
+            autocompletion=values.topics,
+            help="A command, or one of: exit-codes, environment, output, names.",
             show_default=False,
         ),
     ] = None,
 ) -> int:
-    """Explain a command or a topic: exit-codes, environment, output."""
-    from skulkctl.topics import TOPICS
+    """Show help for a command or a topic: exit-codes, environment, output, names."""
+    from skulkctl.cli.topics import TOPICS
 
     words = topic or []
     if len(words) == 1 and words[0] in TOPICS:
         write(TOPICS[words[0]]())
         return ExitCode.DONE
-    write(_command_help(words) + "\n")
+    show_help(_context_of(words), sys.stdout)
     if not words:
         write(f"\nTopics: {', '.join(TOPICS)}\n")
     return ExitCode.DONE
 
 
-def _command_help(words: list[str]) -> str:
-    from skulkctl.command import new_context
-    from skulkctl.root import build
-    from skulkctl.topics import TOPICS
+def _context_of(words: list[str]) -> typer.Context:
+    from skulkctl.cli.command import new_context
+    from skulkctl.cli.root import build
+    from skulkctl.cli.topics import TOPICS
 
     command: Any = build()
     context = new_context(command, "skulkctl")
@@ -64,4 +65,4 @@ def _command_help(words: list[str]) -> str:
             raise NotFound(f"no command or topic named {' '.join(words)}", hints=hints)
         context = new_context(found, word, context)
         command = found
-    return str(context.get_help())
+    return cast(typer.Context, context)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from skulkctl.command import new_app
+from skulkctl.cli import Invocation, Output, Reach, Table, new_app, verb
 from skulkctl.exits import ExitCode
-from skulkctl.invocation import Invocation
-from skulkctl.options import FORMAT, REACH, TABLE, verb
 
 app = new_app()
 
@@ -17,12 +15,13 @@ EXAMPLES = """
 """
 
 
-@verb(app, "instances", REACH, FORMAT, TABLE, examples=EXAMPLES)
+@verb(app, "instances", Reach, Output, Table, examples=EXAMPLES)
 def instances(call: Invocation) -> int:
     """List the placed models: status, progress, nodes, sharding, context, requests.
 
-    A model whose node is gone and that fits nowhere else is waiting. With -o wide also layers,
-    runner and status of each rank, and where it was moved from.
+    A model is waiting if its node is gone and it fits on no other node. UNLOADS is when a model
+    that a request has loaded goes (models.on_demand); others stay until deleted. -o wide adds
+    the layers, runner and status of each rank, and earlier placements.
     """
     from skulkctl.placement.instances import INSTANCES, instance_items, waiting_items
     from skulkctl.placement.moves import with_moves

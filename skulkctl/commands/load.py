@@ -6,10 +6,8 @@ from typing import Annotated
 
 import typer
 
-from skulkctl.command import new_app
+from skulkctl.cli import Invocation, Output, Reach, Table, new_app, verb
 from skulkctl.exits import ExitCode
-from skulkctl.invocation import Invocation
-from skulkctl.options import FORMAT, REACH, TABLE, verb
 
 app = new_app()
 
@@ -20,17 +18,20 @@ EXAMPLES = """
 """
 
 
-@verb(app, "load", REACH, FORMAT, TABLE, examples=EXAMPLES)
+@verb(app, "load", Reach, Output, Table, examples=EXAMPLES)
 def load(
     call: Invocation,
     all_nodes: Annotated[
-        bool, typer.Option("--all-nodes", help="Every node, not only the one that is asked.")
+        bool,
+        typer.Option(
+            "--all-nodes", help="Show every node, not only the one that skulkctl connects to."
+        ),
     ] = False,
 ) -> int:
-    """Show active work, queued work and free slots, of one node and of the cluster.
+    """Show active work, queued work and free slots, for one node and for the cluster.
 
-    A slot is room for one request on a model that is ready. The last row is the whole cluster.
-    A node that does not answer stays in the list as NO ANSWER and the exit code is 8.
+    A slot is the capacity for one request on a ready model. The last row is the whole cluster.
+    A node that does not respond is listed as NO ANSWER, and the exit code is 8.
     """
     from skulkctl.nodes.load import LOAD, load_items
 
@@ -38,5 +39,5 @@ def load(
     silent = [item for item in load_items(answer, all_nodes=True) if item.get("error")]
     call.show_rows(LOAD, load_items(answer, all_nodes=all_nodes))
     for item in silent:
-        call.talk.warning(f"{item['name']}: no answer: {item['error']}")
+        call.messages.warning(f"{item['name']}: no answer: {item['error']}")
     return ExitCode.PARTIAL if silent else ExitCode.DONE

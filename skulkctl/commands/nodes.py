@@ -1,4 +1,4 @@
-"""`skulkctl nodes`: one row per node, and giving up a node that was lost."""
+"""`skulkctl nodes`: one row per node, and forgetting a lost node."""
 
 from __future__ import annotations
 
@@ -6,23 +6,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from skulkctl.command import ListGroup, new_app
+from skulkctl.cli import Confirmation, Invocation, ListGroup, Output, Reach, Table, new_app, verb
 from skulkctl.errors import NotFound, Refused, RouteMissing
 from skulkctl.exits import ExitCode
-from skulkctl.invocation import Invocation
-from skulkctl.options import CONFIRM, FORMAT, REACH, TABLE, verb
-from skulkctl.stdout import write
+from skulkctl.output.stdout import write
 
 if TYPE_CHECKING:
     from skulkctl.daemon.client import Daemon
     from skulkctl.daemon.members import Members
     from skulkctl.nodes.rows import NodeItem
-    from skulkctl.talk import Talk
+    from skulkctl.output.messages import Messages
     from skulkd.wire.cluster import LostNode
 
-ABOUT = """List the nodes of the cluster, or stop listing one that was lost.
+ABOUT = """List the nodes of the cluster, or remove a lost node from the list.
 
-Without a command it is `skulkctl nodes list`, with the same options.
+Without a command, run `skulkctl nodes list` with the same options.
 """
 
 app = new_app(ABOUT, ListGroup)
@@ -46,53 +44,53 @@ FORGET_EXAMPLES = """
 """
 
 
-@verb(app, "list", REACH, FORMAT, TABLE, examples=EXAMPLES)
+@verb(app, "list", Reach, Output, Table, examples=EXAMPLES)
 def nodes(
     call: Invocation,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Go on and print a line for every change.")
+        bool, typer.Option("--watch", help="Keep running and print a line for every change.")
     ] = False,
 ) -> int:
     """List the nodes: role, health, free memory and disk, accelerator, address, last report.
 
-    A node that does not answer stays in the list as NO ANSWER, one that left without notice as
-    lost, and the exit code is 8. The wide form adds version, age, clock skew and round trip, as
-    the node that was asked measures them.
+    A node that does not respond is listed as NO ANSWER, one that left without notice as lost, and
+    the exit code is 8. -o wide adds version, age, clock skew and round-trip time, measured by
+    the node that skulkctl connects to.
     """
     from skulkctl.nodes.rows import LOST, NODES
 
     if watch:
         _watch(call)
     items, members = _fetch(call.daemon)
-    tell_gaps(call.talk, members)
+    warn_of_gaps(call.messages, members)
     call.show_rows(NODES, items)
     for item in items:
         if item["error"]:
             why = "" if item["health"] == LOST else "no answer: "
-            call.talk.warning(f"{item['name']}: {why}{item['error']}")
+            call.messages.warning(f"{item['name']}: {why}{item['error']}")
     return ExitCode.PARTIAL if members.is_partial else ExitCode.DONE
 
 
-@verb(app, "forget", REACH, FORMAT, CONFIRM, examples=FORGET_EXAMPLES)
+@verb(app, "forget", Reach, Output, Confirmation, examples=FORGET_EXAMPLES)
 def forget(
     call: Invocation,
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="Whole name of a lost node.", show_default=False)
+        str, typer.Argument(metavar="NAME", help="Full name of a lost node.", show_default=False)
     ],
 ) -> int:
-    """Stop listing a node that was lost and will not come back.
+    """Remove a lost node from the list.
 
-    A member that left without notice stays listed as lost, and doctor and status --check fail,
-    until it is back. A node that is in the cluster cannot be forgotten. One that was forgotten
-    and comes back is a member again.
+    A node that left without notice is listed as lost, and doctor and status --check fail, until
+    it comes back or is forgotten. A node that is in the cluster cannot be forgotten. A forgotten
+    node that comes back joins the cluster as usual.
     """
-    from skulkctl.confirm import Danger, protect
+    from skulkctl.cli.confirm import Danger, protect
     from skulkctl.nodes.rows import lost_text
 
     node = _lost_node(call, name)
     what = f"forget {name}"
-    if call.options.get("dry_run"):
-        call.talk.note(f"would {what}: {lost_text(node)}")
+    if call.dry_run:
+        call.messages.note(f"would {what}: {lost_text(node)}")
         return ExitCode.DONE
     protect(call, what, Danger(what, why=(lost_text(node),)))
     answer = call.daemon.forget(name).model_dump(mode="json")
@@ -116,14 +114,14 @@ def _lost_node(call: Invocation, name: str) -> LostNode:
         raise Refused(
             f"{name} is in the cluster, so it cannot be forgotten",
             f"lost nodes: {lost}",
-            hints=["stop its daemon instead; a node that stops in order is not listed as lost"],
+            hints=["stop its daemon instead; a node that is shut down is not listed as lost"],
         )
     raise NotFound(f"no lost node named {name}", f"lost nodes: {lost}", hints=["skulkctl nodes"])
 
 
 def _watch(call: Invocation) -> None:
-    from skulkctl.follow import watch_rows
     from skulkctl.nodes.rows import NODES
+    from skulkctl.output.watching import watch_rows
 
     watch_rows(call, NODES, lambda: _fetch(call.daemon)[0], NOTABLE)
 
@@ -136,9 +134,9 @@ def _fetch(daemon: Daemon) -> tuple[list[NodeItem], Members]:
     return with_lost(node_items(state, members), members.lost), members
 
 
-def tell_gaps(talk: Talk, members: Members) -> None:
-    """What the rows lack, and why."""
+def warn_of_gaps(messages: Messages, members: Members) -> None:
+    """Warn about facts that could not be fetched."""
     for note in members.notes:
-        talk.note(note)
+        messages.note(note)
     for problem in members.problems:
-        talk.warning(problem)
+        messages.warning(problem)

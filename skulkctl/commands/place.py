@@ -6,15 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from skulkctl.command import new_app
+from skulkctl.cli import Confirmation, Invocation, Output, Reach, new_app, values, verb
 from skulkctl.errors import Refused, UsageMistake
 from skulkctl.exits import ExitCode
-from skulkctl.invocation import Invocation
-from skulkctl.options import CONFIRM, FORMAT, REACH, verb
+from skulkctl.output.stdout import write
 from skulkctl.placement.orders import (
-    HOW,
-    WHERE,
+    Division,
     Order,
+    Where,
     ask_daemon,
     create_exactly,
     fetch_previews,
@@ -23,7 +22,6 @@ from skulkctl.placement.orders import (
     refused,
     why_not,
 )
-from skulkctl.stdout import write
 
 if TYPE_CHECKING:
     from skulkctl.placement.instances import InstanceItem
@@ -34,26 +32,31 @@ app = new_app()
 
 EXAMPLES = """
   skulkctl place skulk/SmolLM2-135M-Instruct --wait
-  skulkctl place SmolLM2 --wait --timeout 2m      the only id that begins like this
+  skulkctl place SmolLM2 --wait --timeout 2m      a unique prefix of the id is enough
   skulkctl place mlx-community/Qwen3-0.6B-4bit --min-nodes 2 --sharding Tensor
   skulkctl place mlx-community/Qwen3-0.6B-4bit --exclude kite3 --dry-run
   skulkctl place SmolLM2 --only kite1 --only kite2 --wait
-  skulkctl place SmolLM2 --ensure --wait          for cron: places it only when it is missing
-  skulkctl place SmolLM2 --plan plan-3fa9c1d20b7e   exactly what a dry run has shown, or nothing
+  skulkctl place SmolLM2 --ensure --wait          for cron: place it only if it is missing
+  skulkctl place SmolLM2 --plan plan-3fa9c1d20b7e   execute exactly this dry-run plan
 """
 
 
-@verb(app, "place", HOW, WHERE, REACH, FORMAT, CONFIRM, examples=EXAMPLES)
+@verb(app, "place", Division, Where, Reach, Output, Confirmation, examples=EXAMPLES)
 def place(
     call: Invocation,
     model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="Id, its part after the slash, or a prefix.")
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            autocompletion=values.models,
+            help="Model id, the part after the slash, or a unique prefix.",
+        ),
     ],
     wait: Annotated[
-        bool, typer.Option("--wait", help="Return when it is ready; progress goes to stderr.")
+        bool, typer.Option("--wait", help="Wait until the model is ready; progress goes to stderr.")
     ] = False,
     ensure: Annotated[
-        bool, typer.Option("--ensure", help="Place it only when it is not placed already.")
+        bool, typer.Option("--ensure", help="Place the model only if it is not placed yet.")
     ] = False,
     plan: Annotated[
         str | None,
@@ -62,20 +65,22 @@ def place(
 ) -> int:
     """Place a model: the daemon's planner chooses the nodes and loads it there.
 
-    Returns as soon as the daemon has accepted. With --wait it returns when the model is ready:
-    exit 1 when a runner fails, 6 when --timeout (10m if not given) is over and loading goes on.
-    Exit 4 means that the planner refused and nothing changed, 3 that nobody knows the model.
-    A dry run prints a plan and its id; with --plan exactly that is done, or exit 4 when the
-    cluster has changed so that it is no longer what would be planned.
-    With --ensure nothing is placed when an instance of the model exists, wherever it is; exit 0
-    then as well, so that cron can repeat it, and exit 1 when that instance has failed.
+    Returns when the daemon has accepted the request. With --wait, returns when the model is
+    ready: exit 1 if a runner fails, exit 6 if --timeout (default: 10m) passes while the model
+    still loads. Exit 4: the planner refused and nothing changed. Exit 3: the model is unknown.
+    A dry run prints a plan and its id. --plan executes exactly that plan, or exits 4 if the
+    cluster has changed and the plan is no longer valid.
+    With --ensure, nothing is placed if an instance of the model exists on any node: exit 0, so
+    that cron can repeat it, or exit 1 if that instance has failed. An instance that was loaded
+    on demand then stays until it is deleted.
     """
     if ensure and plan is not None:
         raise UsageMistake("--ensure and --plan cannot be combined")
     order = make_order(call, model)
     if ensure and (there := _find_placed(call, order)) is not None:
+        _make_permanent(call, order, there)
         return _keep(call, there, wait)
-    if call.options.get("dry_run"):
+    if call.dry_run:
         return _show_plan(call, order, plan)
     return _carry_out(call, order, wait, plan, ensure=ensure)
 
@@ -93,11 +98,20 @@ def _find_placed(call: Invocation, order: Order) -> InstanceItem | None:
     return next((item for item in waiting if item["modelId"] == model_id), None)
 
 
+def _make_permanent(call: Invocation, order: Order, item: InstanceItem) -> None:
+    """An instance that a request has loaded would be unloaded when idle; now it stays."""
+    rows = call.daemon.placements().placements
+    loaded = [row for row in rows if row.record.on_demand and row.instance_id == item["id"]]
+    if loaded and not call.dry_run:
+        ask_daemon(call, order, ensure=True)
+        call.messages.note("it was loaded on demand; from now on it stays until it is deleted")
+
+
 def _keep(call: Invocation, item: InstanceItem, wait: bool) -> int:
     """Nothing is placed; with --wait return when the instance that is there is ready."""
     from skulkctl.placement.waiting import Goal, wait_for
 
-    if call.options.get("dry_run"):
+    if call.dry_run:
         _report(call, item, "would keep")
         return ExitCode.DONE
     if wait:
@@ -124,7 +138,7 @@ def _show_plan(call: Invocation, order: Order, plan: str | None) -> int:
     item = planned(order.state, preview, preview.instance)
     document, screen = outcome("would place", item), plan_screen(item, call.style.room)
     write(call.style.single("Placement", document, item["planId"], lambda _: screen))
-    call.talk.hint(f"do exactly this:  {_command(order, item['planId'])}")
+    call.messages.hint(f"execute this plan:  {_command(order, item['planId'])}")
     return ExitCode.DONE
 
 
@@ -144,8 +158,8 @@ def _planned_before(order: Order, answer: PlacementPreviewResponse, plan: str) -
     preview = preview_of_plan(order.state, answer, plan)
     if preview is None:
         raise Refused(
-            f"cannot carry out {plan}",
-            "the cluster has changed since, or the plan was made with other nodes left out",
+            f"cannot execute {plan}",
+            "the cluster has changed, or the plan was made with other --exclude or --only options",
             hints=[f"make a new plan:  skulkctl place {order.model_id} --dry-run"],
         )
     return preview
@@ -166,7 +180,7 @@ def _note_copies(call: Invocation, order: Order) -> None:
     copies = [i for i in instance_items(order.state) if i["modelId"] == order.model_id]
     if copies:
         shown = ", ".join(short_instance(copy["id"]) for copy in copies)
-        call.talk.note(
+        call.messages.note(
             f"{order.model_id} is placed already ({shown}); this places another instance"
             " (--ensure keeps the one that is there)"
         )
@@ -175,7 +189,7 @@ def _note_copies(call: Invocation, order: Order) -> None:
 def _carry_out(
     call: Invocation, order: Order, wait: bool, plan: str | None, *, ensure: bool
 ) -> int:
-    from skulkctl.confirm import protect
+    from skulkctl.cli.confirm import protect
     from skulkctl.placement.instances import short_instance
     from skulkctl.placement.waiting import Goal, wait_for
 
@@ -188,15 +202,15 @@ def _carry_out(
         preview = _planned_before(order, fetch_previews(call, order), plan)
         instance_id = create_exactly(call, order, preview)
     if instance_id is None:
-        call.talk.note(f"accepted; no new instance of {order.model_id} is listed yet")
-        call.talk.hint("skulkctl instances")
+        call.messages.note(f"accepted; no new instance of {order.model_id} is listed yet")
+        call.messages.hint("skulkctl instances")
         _report(call, {"id": None, "modelId": order.model_id, "nodes": []}, "placing")
     elif wait:
         item = wait_for(call, Goal(instance_id, order.model_id))
         _report(call, item or look_up(call, instance_id, order), "ready")
     else:
         _report(call, look_up(call, instance_id, order), "placing")
-        call.talk.hint(f"skulkctl wait {short_instance(instance_id)}")
+        call.messages.hint(f"skulkctl wait {short_instance(instance_id)}")
     return ExitCode.DONE
 
 

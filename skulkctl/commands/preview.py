@@ -6,12 +6,10 @@ from typing import Annotated
 
 import typer
 
-from skulkctl.command import new_app
+from skulkctl.cli import Invocation, Output, Reach, Table, new_app, values, verb
 from skulkctl.exits import ExitCode
-from skulkctl.invocation import Invocation
-from skulkctl.options import FORMAT, REACH, TABLE, verb
-from skulkctl.placement.orders import WHERE, fetch_previews, make_order
-from skulkctl.stdout import write
+from skulkctl.output.stdout import write
+from skulkctl.placement.orders import Where, fetch_previews, make_order
 
 app = new_app()
 
@@ -23,34 +21,39 @@ EXAMPLES = """
 """
 
 
-@verb(app, "preview", WHERE, REACH, FORMAT, TABLE, examples=EXAMPLES)
+@verb(app, "preview", Where, Reach, Output, Table, examples=EXAMPLES)
 def preview(
     call: Invocation,
     model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="Id, its part after the slash, or a prefix.")
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            autocompletion=values.models,
+            help="Model id, the part after the slash, or a unique prefix.",
+        ),
     ],
 ) -> int:
-    """Ask the planner where a model may go; nothing is placed.
+    """Show how a model can be placed, without placing it.
 
-    One row for each sharding, kind of link and number of nodes that works, then what each node
-    would have to give: weights, overhead, room for a conversation and a floor, against what is
-    usable. What does not work is listed with its reason.
+    Prints one row for each possible sharding, link type and number of nodes, then the memory that
+    each node needs (weights, overhead, KV cache and runner) and the memory that it has. Placements
+    that are not possible are listed with the reason.
 
-    MODEL may be any ORG/NAME: one without a card gets it from its config.json in the store, in the
-    staging area or on the hub. Its files need not be here yet.
+    MODEL may be any ORG/NAME. If it has no card, one is created from its config.json in the store,
+    in the staging area or on the hub. The model need not be downloaded yet.
     """
     from skulkctl.placement.previews import PREVIEWS, preview_hints, preview_items, preview_screen
 
     order = make_order(call, model)
     items = preview_items(order.state, fetch_previews(call, order, need_files=False))
     shown = call.style.rows(PREVIEWS, items)
-    is_plain = call.format == "table" and not call.options.get("columns")
+    is_plain = call.format == "table" and not call.style.columns
     write(preview_screen(items, shown, call.style.room) if is_plain and items else shown)
     if any(item["fits"] for item in items) and not _has_files(call, order.model_id):
-        call.talk.note(f"no node has the files of {order.model_id} yet")
-        call.talk.hint(f"download them first:  skulkctl model pull {order.model_id}")
+        call.messages.note(f"no node has the files of {order.model_id} yet")
+        call.messages.hint(f"download them first:  skulkctl model pull {order.model_id}")
     for hint in preview_hints(items) if items else [PREVIEWS.empty_hint]:
-        call.talk.hint(hint)
+        call.messages.hint(hint)
     return ExitCode.DONE
 
 

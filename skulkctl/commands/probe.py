@@ -1,4 +1,4 @@
-"""`skulkctl probe`: does a placed model answer, and how fast."""
+"""`skulkctl probe`: check that a placed model responds, and how fast."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from skulkctl.command import new_app
+from skulkctl.cli import Invocation, Output, Reach, new_app, values, verb
 from skulkctl.errors import (
     CliError,
     NotFound,
@@ -14,55 +14,58 @@ from skulkctl.errors import (
     RouteMissing,
     Unauthorised,
     Unreachable,
+    UsageMistake,
 )
 from skulkctl.exits import ExitCode
-from skulkctl.invocation import Invocation
-from skulkctl.options import FORMAT, REACH, verb
-from skulkctl.stdout import write
+from skulkctl.output.stdout import write
 
 if TYPE_CHECKING:
-    from skulkctl.chat_events import Reply
+    from skulkctl.chat.reply import Reply
+    from skulkd.wire.chat import ChatCompletionRequest
 
 app = new_app()
 
 PROBE_S = 60.0
 TOKENS = 2
+_NOT_PROBED = ("text", "reasoning")
 
 EXAMPLES = """
   skulkctl probe SmolLM2
-  skulkctl probe -q || echo "the model does not answer"
+  skulkctl probe -q || echo "the model does not respond"
   skulkctl probe SmolLM2 --timeout 5s -o json | jq .firstTokenSeconds
 """
 
 
-@verb(app, "probe", REACH, FORMAT, examples=EXAMPLES)
+@verb(app, "probe", Reach, Output, examples=EXAMPLES)
 def probe(
     call: Invocation,
     placed: Annotated[
         str | None,
         typer.Argument(
-            metavar="MODEL", help="Id of a placed model or a part of it; optional if there is one."
+            metavar="MODEL",
+            autocompletion=values.placed_models,
+            help="Id or prefix of a placed model (default: the only placed model).",
         ),
     ] = None,
 ) -> int:
-    """Ask a placed model for two tokens: does it answer, how soon, how fast.
+    """Check that a placed model responds, and how fast, by generating two tokens.
 
-    Exit 0 when it answers, 7 when it does not (failed, broke off, or nothing within --timeout,
-    60s if not given), 3 when it is not placed, 4 when this server has no chat, 5 when no daemon
-    answers.
+    Exit 0 if it responds, 7 if it does not (failed, incomplete, or timed out; --timeout, default:
+    60s), 3 if it is not placed, 4 if this server does not support chat or the model makes
+    embeddings, 5 if no daemon responds.
     """
-    from skulkctl.asking import Question, ask
-    from skulkctl.chat_events import Reply
-    from skulkctl.placement.instances import instance_items
-    from skulkctl.placement.placed import choose_placed
+    from skulkctl.chat.generation import generate
+    from skulkctl.chat.reply import Reply
+    from skulkctl.placement.placed import NoChatModel, choose_chat_model
 
     state = call.daemon.state()
     model_id = placed or "the model"
     try:
-        model_id = choose_placed(instance_items(state), placed)["modelId"]
+        model_id = choose_chat_model(state, placed)["modelId"]
         reply = Reply(model_id)
-        ask(call.client, Question(model_id, _body(model_id), call.timeout_s(PROBE_S)), reply)
-    except (NotFound, RouteMissing, Unreachable, Unauthorised):
+        call.if_interrupted = "the request has been cancelled"
+        generate(call.daemon, _request(model_id), reply, limit_s=call.timeout_s(PROBE_S))
+    except (NotFound, NoChatModel, RouteMissing, Unreachable, Unauthorised):
         raise
     except CliError as error:
         raise _problem(call, model_id, error) from error
@@ -70,22 +73,19 @@ def probe(
     return ExitCode.DONE
 
 
-def _body(model_id: str) -> dict[str, object]:
-    return {
-        "model": model_id,
-        "messages": [{"role": "user", "content": "Say hello."}],
-        "max_tokens": TOKENS,
-        "temperature": 0,
-        "stream": True,
-    }
+def _request(model_id: str) -> ChatCompletionRequest:
+    from skulkd.wire.chat import ChatCompletionMessage, ChatCompletionRequest
+
+    message = ChatCompletionMessage(role="user", content="Say hello.")
+    return ChatCompletionRequest(
+        model=model_id, messages=[message], max_tokens=TOKENS, temperature=0, stream=True
+    )
 
 
 def _problem(call: Invocation, model_id: str, error: CliError) -> CliError:
-    from skulkctl.errors import UsageMistake
-
     if isinstance(error, UsageMistake):
         return error
-    if call.options.get("output") in ("json", "yaml", "jsonl"):
+    if call.options(Output).is_document:
         reason = "; ".join(error.why) or error.what
         document = {"model": model_id, "ok": False, "error": reason}
         write(call.style.single("Probe", document, model_id, lambda _: ""))
@@ -93,11 +93,9 @@ def _problem(call: Invocation, model_id: str, error: CliError) -> CliError:
 
 
 def _report(call: Invocation, reply: Reply) -> None:
-    from skulkctl.chat_events import stats_text
+    from skulkctl.chat.reply import stats_text
 
-    keys = ("model", "commandId", "finishReason", "promptTokens", "tokens", "firstTokenSeconds")
-    speeds = ("seconds", "promptTokensPerSecond", "tokensPerSecond")
-    answer = reply.document()
-    document = {"ok": True, **{key: answer[key] for key in (*keys, *speeds)}, "error": None}
+    answer = {key: value for key, value in reply.item().items() if key not in _NOT_PROBED}
+    document = {"ok": True, **answer, "error": None}
     line = f"ok  {reply.model_id}  {stats_text(reply)}\n"
     write(call.style.single("Probe", document, reply.model_id, lambda _: line))

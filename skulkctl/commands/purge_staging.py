@@ -6,12 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from skulkctl.command import new_app
+from skulkctl.cli import Confirmation, Invocation, Output, Reach, new_app, values, verb
 from skulkctl.errors import NotFound, Refused, RouteMissing
 from skulkctl.exits import ExitCode
-from skulkctl.invocation import Invocation
-from skulkctl.options import CONFIRM, FORMAT, REACH, verb
-from skulkctl.stdout import write
+from skulkctl.output.stdout import write
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,29 +22,39 @@ EXAMPLES = """
   skulkctl purge-staging --dry-run
   skulkctl purge-staging --node kite2 --yes
   skulkctl purge-staging mlx-community/Qwen3-30B-A3B-4bit --yes
-  skulkctl purge-staging --confirm default      every node, without a question
+  skulkctl purge-staging --confirm default      every node, without a prompt
 """
 
 
-@verb(app, "purge-staging", REACH, FORMAT, CONFIRM, examples=EXAMPLES)
+@verb(app, "purge-staging", Reach, Output, Confirmation, examples=EXAMPLES)
 def purge_staging(
     call: Invocation,
     model: Annotated[
         str | None,
-        typer.Argument(metavar="[MODEL]", help="Only this model, as ORG/NAME; all if not given."),
+        typer.Argument(
+            metavar="[MODEL]",
+            autocompletion=values.models,
+            help="Purge only this model (ORG/NAME; default: all models).",
+        ),
     ] = None,
     node: Annotated[
         list[str] | None,
-        typer.Option("--node", metavar="NODE", help="Only this node (repeatable)."),
+        typer.Option(
+            "--node",
+            metavar="NODE",
+            autocompletion=values.nodes,
+            help="Purge only this node (repeatable).",
+        ),
     ] = None,
 ) -> int:
-    """Delete staged copies that nothing uses, and show what was freed on each node.
+    """Delete unused staged copies of models, and show the space freed on each node.
 
-    The store keeps its originals, and a model that is placed, loaded or being staged stays, with
-    its companions. Asks first: y/N, or the name of the context when everything on several nodes
-    would go. Exit 4 when MODEL is in use everywhere, 8 when a node did not answer.
+    Models in the store are kept, and so are staged copies that are placed, loaded or being staged,
+    with their companion models. Asks for confirmation: y/N, or the name of the context if all
+    models on several nodes would be purged. Exit 4 if MODEL is in use on every node, 8 if a node
+    did not respond.
     """
-    from skulkctl.confirm import Danger, protect
+    from skulkctl.cli.confirm import Danger, protect
     from skulkctl.storage.purge import gains, purge_items, users_of
     from skulkd.wire.storage import PurgeRequest
 
@@ -56,10 +64,10 @@ def purge_staging(
     planned = _ask(call, PurgeRequest.model_validate({**body, "dryRun": True}), model)
     items = purge_items(planned)
     wanted = gains(planned)
-    if call.options.get("dry_run") or not wanted:
+    if call.dry_run or not wanted:
         _show(call, planned)
         if model and not wanted and users_of(items):
-            what = f"{model} is in use and stays"
+            what = f"{model} is in use and was not purged"
             raise Refused(what, *users_of(items), hints=["skulkctl storage --all-nodes"])
         return _end(call, planned)
     what = f"purge {model or 'all unused staged models'} on {_count(len(wanted))}"
@@ -76,9 +84,9 @@ def _ask(call: Invocation, wanted: PurgeRequest, model: str | None) -> PurgeResu
         return call.daemon.purge(wanted)
     except RouteMissing as error:
         raise Refused(
-            "this server cannot say what a purge would delete",
-            "it also deletes models that are in use, so skulkctl does not ask it to",
-            hints=["if you mean it:  skulkctl api POST /store/purge-staging -d '{}'"],
+            "this server cannot preview a purge",
+            "it would also delete models that are in use, so skulkctl did not send the request",
+            hints=["to purge anyway, run:  skulkctl api POST /store/purge-staging -d '{}'"],
             details=error.details,
         ) from error
     except NotFound as error:
@@ -94,7 +102,7 @@ def _node_ids(call: Invocation, typed: Sequence[str]) -> list[str]:
     from skulkctl.nodes.rows import find_node, node_items
 
     known = node_items(call.daemon.state())
-    return [find_node(known, name, call.talk.note)["id"] for name in typed]
+    return [find_node(known, name, call.messages.note)["id"] for name in typed]
 
 
 def _show(call: Invocation, answer: PurgeResult) -> None:
@@ -110,7 +118,7 @@ def _end(call: Invocation, answer: PurgeResult) -> int:
     silent = [node for node in answer.nodes if not node.ok]
     for node in silent:
         why = node.error or "no reason given"
-        call.talk.warning(f"{node.name or node.node_id}: no answer: {why}")
+        call.messages.warning(f"{node.name or node.node_id}: no answer: {why}")
     return ExitCode.PARTIAL if silent else ExitCode.DONE
 
 

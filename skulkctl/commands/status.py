@@ -6,61 +6,61 @@ from typing import Annotated
 
 import typer
 
-from skulkctl.command import new_app
+from skulkctl.cli import Invocation, Output, Reach, new_app, verb
 from skulkctl.exits import ExitCode
-from skulkctl.invocation import Invocation
-from skulkctl.options import FORMAT, REACH, verb
-from skulkctl.stdout import write
+from skulkctl.output.stdout import write
 
 app = new_app()
 
 EXAMPLES = """
   skulkctl status
-  skulkctl status --check -q || echo "the cluster needs a look"
+  skulkctl status --check -q || echo "the cluster needs attention"
   skulkctl status -o json | jq '.instances[] | {modelId, ready}'
 """
 
 
-@verb(app, "status", REACH, FORMAT, examples=EXAMPLES)
+@verb(app, "status", Reach, Output, examples=EXAMPLES)
 def status(
     call: Invocation,
     check: Annotated[
-        bool, typer.Option("--check", help="Exit 7 when the cluster has a problem.")
+        bool, typer.Option("--check", help="Exit 7 if the cluster has a problem.")
     ] = False,
 ) -> int:
     """Show the cluster on one screen: nodes, master, memory, disk, instances, problems.
 
-    Warnings (a disk that gets full) are listed but are not problems. A node that left without
-    notice is one until it is back, or until: skulkctl nodes forget NAME. Exit 8 when a node does
-    not answer. With --check the exit code is 0 when all is well, 7 when there is a problem and 5
-    when no daemon answers. The checks that need more questions are in doctor.
+    Warnings, such as a nearly full disk, are listed but do not count as problems. A lost node is a
+    problem until it comes back, or until: skulkctl nodes forget NAME. Exit 8 if a node does not
+    respond. With --check, exit 0 if there is no problem, 7 if there is one, and 5 if no daemon
+    responds. For checks that need more requests, run: skulkctl doctor.
     """
-    from skulkctl.commands.nodes import tell_gaps
+    from skulkctl.commands.nodes import warn_of_gaps
     from skulkctl.contexts import ONE_OFF_NAME
-    from skulkctl.nodes.rows import node_items
+    from skulkctl.nodes.rows import node_items, with_lost
     from skulkctl.nodes.status_page import status_document, status_screen
     from skulkctl.placement.instances import instance_items
 
     state = call.daemon.state()
     members = call.daemon.members(state.node_ids)
-    tell_gaps(call.talk, members)
+    warn_of_gaps(call.messages, members)
     context = call.target.context.name
+    nodes = node_items(state, members)
     document = status_document(
         None if context == ONE_OFF_NAME else context,
         call.daemon.endpoint,
         state,
         members,
-        node_items(state, members),
+        nodes,
         instance_items(state),
     )
     style, name = call.style, document["context"] or document["endpoint"]
-    write(
-        style.single(
-            "Status", document, name, lambda _: status_screen(document, style.colour, style.room)
-        )
-    )
+    listed = with_lost(nodes, members.lost)
+
+    def screen(_: bool) -> str:
+        return status_screen(document, listed, style.colour, style.room)
+
+    write(style.single("Status", document, name, screen))
     if not document["healthy"]:
-        call.talk.hint("skulkctl doctor")
+        call.messages.hint("skulkctl doctor")
     if check:
         return ExitCode.DONE if document["healthy"] else ExitCode.PROBLEM
     return ExitCode.PARTIAL if members.is_partial else ExitCode.DONE

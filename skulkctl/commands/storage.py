@@ -1,4 +1,4 @@
-"""`skulkctl storage`: what models cost on the disks of the nodes."""
+"""`skulkctl storage`: disk usage of models, per node."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from skulkctl.command import new_app
+from skulkctl.cli import Invocation, Output, Reach, Table, new_app, verb
 from skulkctl.exits import ExitCode
-from skulkctl.invocation import Invocation
-from skulkctl.options import FORMAT, REACH, TABLE, verb
-from skulkctl.stdout import write
+from skulkctl.output.stdout import write
 
 if TYPE_CHECKING:
-    from skulkctl.output import Style
+    from skulkctl.output.formats import Style
     from skulkctl.storage.rows import StorageItem
 
 app = new_app()
@@ -26,20 +24,24 @@ EXAMPLES = """
 """
 
 
-@verb(app, "storage", REACH, FORMAT, TABLE, examples=EXAMPLES)
+@verb(app, "storage", Reach, Output, Table, examples=EXAMPLES)
 def storage(
     call: Invocation,
     all_nodes: Annotated[
-        bool, typer.Option("--all-nodes", "-A", help="Every node, not only the one that answers.")
+        bool,
+        typer.Option(
+            "--all-nodes", "-A", help="Show every node, not only the one that skulkctl connects to."
+        ),
     ] = False,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Go on and print a line for every change.")
+        bool, typer.Option("--watch", help="Keep running and print a line for every change.")
     ] = False,
 ) -> int:
-    """Show staged models, what uses them, what eviction would delete, and how much disk is left.
+    """Show staged models, what uses them, what eviction would delete, and the free disk space.
 
-    KEEP is the grace budget of staging_keep_recent_gb, EVICT what the next eviction would free
-    beyond it. A node that does not answer stays in the list as NO ANSWER and the exit code is 8.
+    KEEP is the space that eviction leaves to recently used models (staging_keep_recent_gb), EVICT
+    the space that the next eviction would free. A node that does not respond is listed as
+    NO ANSWER, and the exit code is 8.
     """
     from skulkctl.storage.rows import COPIES, STORAGE, copies_of, total_of
 
@@ -47,7 +49,7 @@ def storage(
         _watch(call, all_nodes)
     items = _fetch(call, all_nodes)
     if all_nodes and not call.daemon.tells_all_storage():
-        call.talk.note("this server knows only its own storage; ask each node with --endpoint")
+        call.messages.note("this server reports only its own storage; use --endpoint for each node")
     if call.format in ("table", "wide"):
         rows = [*items, *([total_of(items)] if len(items) > 1 else [])]
         call.show_rows(STORAGE, rows)
@@ -58,7 +60,7 @@ def storage(
         call.show_rows(STORAGE, items)
     silent = [item for item in items if item["error"]]
     for item in silent:
-        call.talk.warning(f"{item['name']}: no answer: {item['error']}")
+        call.messages.warning(f"{item['name']}: no answer: {item['error']}")
     return ExitCode.PARTIAL if silent else ExitCode.DONE
 
 
@@ -73,13 +75,12 @@ def _fetch(call: Invocation, all_nodes: bool) -> list[StorageItem]:
 
 def _plain_style(call: Invocation) -> Style:
     """The second table has columns of its own, so --sort is for the first."""
-    from dataclasses import replace
 
-    return replace(call.style, sort=None, columns=None)
+    return call.style._replace(sort=None, columns=None)
 
 
 def _watch(call: Invocation, all_nodes: bool) -> None:
-    from skulkctl.follow import watch_rows
+    from skulkctl.output.watching import watch_rows
     from skulkctl.storage.rows import COPIES, copies_of
 
     notable = ("state", "complete", "inUseBy")

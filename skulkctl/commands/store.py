@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from skulkctl.command import new_app
+from skulkctl.cli import Invocation, Output, Reach, Table, new_app, verb
 from skulkctl.daemon.codes import STORE_NOT_CONFIGURED, STORE_UNREACHABLE
 from skulkctl.errors import CliError, Refused
 from skulkctl.exits import ExitCode
-from skulkctl.invocation import Invocation
-from skulkctl.options import FORMAT, REACH, TABLE, verb
 
 app = new_app()
 
@@ -17,14 +15,14 @@ EXAMPLES = """
 """
 
 
-@verb(app, "store", REACH, FORMAT, TABLE, examples=EXAMPLES)
+@verb(app, "store", Reach, Output, Table, examples=EXAMPLES)
 def store(call: Invocation) -> int:
-    """List the models of the shared store, its downloads, and its free space.
+    """List the models in the shared store, its downloads, and its free space.
 
-    Add models with skulkctl model pull ORG/NAME, or with an import on the store host.
+    To add a model, run: skulkctl model pull ORG/NAME, or skulkctl model import PATH.
     """
+    from skulkctl.output.units import size_text
     from skulkctl.storage.store import STORE, store_items
-    from skulkctl.units import size_text
 
     try:
         health = call.daemon.store_health()
@@ -33,7 +31,7 @@ def store(call: Invocation) -> int:
     items = store_items(call.daemon.store_registry(), call.daemon.store_downloads())
     call.show_rows(STORE, items)
     free, total = size_text(health.free_bytes), size_text(health.total_bytes)
-    call.talk.note(f"{health.store_path}: {free} free of {total}")
+    call.messages.note(f"{health.store_path}: {free} free of {total}")
     return ExitCode.DONE
 
 
@@ -42,7 +40,7 @@ def not_usable(error: CliError) -> CliError:
     if error.code == STORE_NOT_CONFIGURED:
         return Refused(
             "this cluster has no model store",
-            "skulk.yaml has no model_store section, or it is switched off",
+            "skulk.yaml has no model_store section, or the section is disabled",
             hints=["skulkctl config set model_store.store_host HOST", "see docs/storage.md"],
             details=error.details,
         )

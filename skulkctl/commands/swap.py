@@ -1,4 +1,4 @@
-"""`skulkctl swap`: replace one model by another."""
+"""`skulkctl swap`: replace one model with another."""
 
 from __future__ import annotations
 
@@ -6,21 +6,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from skulkctl.command import new_app
+from skulkctl.cli import Confirmation, Invocation, Output, Reach, new_app, values, verb
 from skulkctl.errors import CliError, NotFound, Refused, RouteMissing
 from skulkctl.exits import ExitCode
-from skulkctl.invocation import Invocation
-from skulkctl.options import CONFIRM, FORMAT, REACH, verb
+from skulkctl.output.stdout import write
 from skulkctl.placement.orders import (
-    HOW,
-    WHERE,
+    Division,
     Order,
+    Where,
     ask_daemon,
     fetch_previews,
     look_up,
     make_order,
 )
-from skulkctl.stdout import write
 
 if TYPE_CHECKING:
     from skulkctl.placement.instances import InstanceItem
@@ -35,39 +33,46 @@ EXAMPLES = """
 """
 
 
-@verb(app, "swap", HOW, WHERE, REACH, FORMAT, CONFIRM, examples=EXAMPLES)
+@verb(app, "swap", Division, Where, Reach, Output, Confirmation, examples=EXAMPLES)
 def swap(
     call: Invocation,
     old: Annotated[
         str,
         typer.Argument(
-            metavar="OLD", help="Instance: id, 4 or more characters of it, or its model."
+            metavar="OLD",
+            autocompletion=values.instances,
+            help="Instance id, a prefix of 4 or more characters, or its model.",
         ),
     ],
-    new: Annotated[str, typer.Argument(metavar="NEW", help="Model that takes its place.")],
-    wait: Annotated[bool, typer.Option("--wait", help="Return when the new one is ready.")] = False,
+    new: Annotated[
+        str,
+        typer.Argument(metavar="NEW", autocompletion=values.models, help="Model to place instead."),
+    ],
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait until the new model is ready.")
+    ] = False,
 ) -> int:
     """Place a model and unload another.
 
-    When both fit, the new one is placed first, and with --wait the old one serves until the new
-    one is ready. When they do not fit together the old one is deleted first; then nobody serves
-    until the new one is ready. Asks first.
+    If both models fit, the new one is placed first, and with --wait the old one serves until the
+    new one is ready. Otherwise the old one is unloaded first, and no model serves until the new
+    one is ready. Asks for confirmation.
     """
-    from skulkctl.confirm import Danger, protect
+    from skulkctl.cli.confirm import Danger, protect
     from skulkctl.placement.instances import find_instance, instance_items, short_instance
 
     order = make_order(call, new)
-    item = find_instance(instance_items(order.state), old, call.talk.note)
+    item = find_instance(instance_items(order.state), old, call.messages.note)
     name = f"{item['modelId']} ({short_instance(item['id'])})"
     beside = _fits_beside(call, order)
     how = (
         f"{order.model_id} fits beside it and is placed first"
         if beside
-        else f"{order.model_id} does not fit beside it, so {name} goes first and nobody serves"
+        else f"{order.model_id} does not fit beside it: {name} is unloaded first, no model serves"
     )
-    if call.options.get("dry_run"):
+    if call.dry_run:
         _report(call, item, order, "would swap")
-        call.talk.note(how)
+        call.messages.note(how)
         return ExitCode.DONE
     what = f"swap {name} for {order.model_id}"
     protect(call, what, Danger(what, why=(how, f"{item['tasks'] or 0} requests run on {name}")))
@@ -104,7 +109,7 @@ def _old_first(
     try:
         return _place(call, order, wait)
     except CliError as error:
-        error.hints = (*error.hints, f"put the old one back:  skulkctl place {old['modelId']}")
+        error.hints = (*error.hints, f"restore the old model:  skulkctl place {old['modelId']}")
         raise
 
 
@@ -128,7 +133,7 @@ def _delete(call: Invocation, old: InstanceItem) -> None:
     except RouteMissing:
         raise
     except NotFound:
-        call.talk.note(f"{old['modelId']} was already gone")
+        call.messages.note(f"{old['modelId']} was already unloaded")
 
 
 def _report(call: Invocation, item: InstanceItem | PlacedItem, order: Order, action: str) -> None:

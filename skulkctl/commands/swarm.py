@@ -3,40 +3,42 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from skulkctl.command import new_app
+from skulkctl.cli import Confirmation, Invocation, Output, Reach, new_app, verb
 from skulkctl.errors import NotFound, UsageMistake
 from skulkctl.exits import ExitCode
-from skulkctl.invocation import Invocation
-from skulkctl.options import CONFIRM, FORMAT, REACH, verb
-from skulkctl.stdout import write
-from skulkctl.swarm_options import SETUP
+from skulkctl.output.stdout import write
+from skulkctl.output.tables import EMPTY
+from skulkctl.swarm.options import Setup
 
 if TYPE_CHECKING:
-    from skulkctl.client import Client
-    from skulkctl.views.read import Document
+    from skulkd.wire.swarm import Heartbeat, SwarmEnroll, SwarmSetup, SwarmStatus
 
 app = new_app("Offer the cluster's models through an mswarm gateway; no port is opened.")
-GATEWAY_S = 30.0
 
 Gateway = Annotated[
-    str | None, typer.Option("--gateway", metavar="URL", help="Or MSWARM_GATEWAY_BASE_URL.")
+    str | None,
+    typer.Option(
+        "--gateway", metavar="URL", help="URL of the gateway (or MSWARM_GATEWAY_BASE_URL)."
+    ),
 ]
 ServerName = Annotated[
-    str | None, typer.Option("--server-name", metavar="NAME", help="What the gateway calls it.")
+    str | None,
+    typer.Option("--server-name", metavar="NAME", help="Name of this node at the gateway."),
 ]
 
 
 @verb(
     app,
     "setup",
-    SETUP,
-    REACH,
-    FORMAT,
-    CONFIRM,
+    Setup,
+    Reach,
+    Output,
+    Confirmation,
     examples="""
   skulkctl swarm setup --api-key-stdin < owner.key
   MSWARM_API_KEY=... skulkctl swarm setup --max-concurrent-jobs 2
@@ -44,29 +46,29 @@ ServerName = Annotated[
 """,
 )
 def setup(call: Invocation) -> int:
-    """Make this node known to a gateway with an owner's key, and send one heartbeat.
+    """Enrol this node with a gateway, using an owner's key, and send one heartbeat.
 
-    The key comes from stdin, --api-key or MSWARM_API_KEY; it is used once and not kept. What the
-    gateway gives in return is in a file of the daemon that only its user can read.
+    The key comes from stdin, --api-key or MSWARM_API_KEY; it is used once and not stored. The
+    gateway's runtime token is stored in a file that only the daemon's user can read.
     """
-    given = call.options
-    key = _owner_key(call, given.get("api_key"), stdin=bool(given.get("api_key_stdin")))
-    options = _named({name: given.get(name) for name in SETUP if not name.startswith("api_key")})
-    body = {"options": options} | ({} if key is None else {"apiKey": key})
-    if call.options.get("dry_run"):
-        return _show_plan(call, "/v1/swarm/setup", body)
+    from skulkd.wire.swarm import SwarmSetup
+
+    given = call.options(Setup)
+    key = _owner_key(call, given.api_key, stdin=given.api_key_stdin)
+    options = _named({n: v for n, v in asdict(given).items() if not n.startswith("api_key")})
+    wanted = SwarmSetup(api_key=key, options=options)
+    if call.dry_run:
+        return _show_plan(call, wanted)
     _protect(call, "enrol this node with a gateway")
-    report = _ask(call, "/v1/swarm/setup", body)
-    _show_heartbeat(call, report)
-    return ExitCode.DONE
+    return _show_heartbeat(call, call.daemon.swarm_setup(wanted))
 
 
 @verb(
     app,
     "enroll",
-    REACH,
-    FORMAT,
-    CONFIRM,
+    Reach,
+    Output,
+    Confirmation,
     examples="""
   skulkctl swarm enroll shn_0123 --token-stdin < token
   MSWARM_SELF_HOSTED_ENROLLMENT_TOKEN=... skulkctl swarm enroll shn_0123
@@ -74,7 +76,9 @@ def setup(call: Invocation) -> int:
 )
 def enroll(
     call: Invocation,
-    node_id: Annotated[str, typer.Argument(metavar="NODE_ID", help="The gateway's id for it.")],
+    node_id: Annotated[
+        str, typer.Argument(metavar="NODE_ID", help="Id of this node at the gateway.")
+    ],
     token_stdin: Annotated[
         bool, typer.Option("--token-stdin", help="Read the one-time token from stdin.")
     ] = False,
@@ -83,115 +87,119 @@ def enroll(
 ) -> int:
     """Enrol with a node id and a one-time token instead of an owner's key.
 
-    The token comes from stdin or from MSWARM_SELF_HOSTED_ENROLLMENT_TOKEN, never from arguments.
+    The token comes from stdin or from MSWARM_SELF_HOSTED_ENROLLMENT_TOKEN, never from an argument.
     """
+    from skulkd.wire.swarm import SwarmEnroll
+
     token = _stdin_line() if token_stdin else None
     token = token or call.environ.get("MSWARM_SELF_HOSTED_ENROLLMENT_TOKEN", "").strip()
     if not token:
         raise UsageMistake("no one-time token", hints=["add  --token-stdin < FILE"])
     options = _named({"gateway": gateway, "server_name": server_name})
-    body = {"nodeId": node_id, "enrollmentToken": token, "options": options}
-    if call.options.get("dry_run"):
-        return _show_plan(call, "/v1/swarm/enroll", body)
+    wanted = SwarmEnroll(node_id=node_id, enrollment_token=token, options=options)
+    if call.dry_run:
+        return _show_plan(call, wanted)
     _protect(call, "enrol this node with a gateway")
-    report = _ask(call, "/v1/swarm/enroll", body)
-    write(call.style.single("Enrolment", report, node_id, lambda _: f"enrolled as {node_id}\n"))
+    document = call.daemon.swarm_enroll(wanted).model_dump(mode="json", exclude_unset=True)
+    write(call.style.single("Enrolment", document, node_id, lambda _: f"enrolled as {node_id}\n"))
     return ExitCode.DONE
 
 
 @verb(
     app,
     "status",
-    REACH,
-    FORMAT,
+    Reach,
+    Output,
     examples="""
   skulkctl swarm status
   skulkctl swarm status --endpoint kite2 -o json
 """,
 )
 def status(call: Invocation) -> int:
-    """Show how the gateway node of the asked daemon stands. Exit 7 when something is wrong."""
-    return _show_status(call, call.client.get("/v1/swarm"))
+    """Show the gateway node of the daemon. Exit 7 if it has a problem."""
+    return _show_status(call, call.daemon.swarm())
 
 
-@verb(app, "run-once", REACH, FORMAT, examples="\n  skulkctl swarm run-once -o json\n")
+@verb(app, "run-once", Reach, Output, examples="\n  skulkctl swarm run-once -o json\n")
 def run_once(call: Invocation) -> int:
-    """Send one heartbeat now and show what it told."""
-    _show_heartbeat(call, _ask(call, "/v1/swarm/run-once", None))
-    return ExitCode.DONE
+    """Send one heartbeat now and show the result."""
+    return _show_heartbeat(call, call.daemon.swarm_heartbeat())
 
 
-@verb(app, "pause", REACH, FORMAT, CONFIRM, examples="\n  skulkctl swarm pause\n")
+@verb(app, "pause", Reach, Output, Confirmation, examples="\n  skulkctl swarm pause\n")
 def pause(call: Invocation) -> int:
-    """Ask the gateway for no more work; what runs is finished. Kept over restarts."""
-    return _switch(call, "pause", "stop asking the gateway for work")
+    """Stop requesting work from the gateway and finish active jobs. Persists across restarts."""
+    return _switch(call, "stop requesting work from the gateway", paused=True)
 
 
-@verb(app, "resume", REACH, FORMAT, CONFIRM, examples="\n  skulkctl swarm resume\n")
+@verb(app, "resume", Reach, Output, Confirmation, examples="\n  skulkctl swarm resume\n")
 def resume(call: Invocation) -> int:
-    """Ask the gateway for work again."""
-    return _switch(call, "resume", "ask the gateway for work again")
+    """Request work from the gateway again."""
+    return _switch(call, "request work from the gateway again", paused=False)
 
 
-def _switch(call: Invocation, verb_name: str, what: str) -> int:
-    from skulkctl.views.read import flag, text
-
-    status = call.client.get("/v1/swarm")
-    if flag(status, "configured") is False:
+def _switch(call: Invocation, what: str, *, paused: bool) -> int:
+    status = call.daemon.swarm()
+    if not status.configured:
         raise NotFound(
             "this node is not enrolled with a gateway",
             hints=["skulkctl swarm setup --api-key-stdin < FILE"],
         )
-    if call.options.get("dry_run"):
-        call.talk.note(f"would {what}; its state is {text(status, 'state') or 'unknown'}")
+    if call.dry_run:
+        call.messages.note(f"would {what}; its state is {status.state or 'unknown'}")
         return ExitCode.DONE
     _protect(call, what)
-    return _show_status(call, _gateway_client(call).change("POST", f"/v1/swarm/{verb_name}"))
+    return _show_status(call, call.daemon.swarm_pause(paused=paused))
 
 
 @verb(
     app,
     "leave",
-    REACH,
-    FORMAT,
-    CONFIRM,
+    Reach,
+    Output,
+    Confirmation,
     examples="""
   skulkctl swarm leave --yes
-  skulkctl swarm leave --force --yes      also while jobs run; their results are lost
+  skulkctl swarm leave --force --yes      also while jobs are running; their results are lost
 """,
 )
 def leave(
     call: Invocation,
     force: Annotated[
-        bool, typer.Option("--force", help="Also when jobs run or results are owed.")
+        bool,
+        typer.Option("--force", help="Leave even if jobs are running or results are undelivered."),
     ] = False,
 ) -> int:
-    """Tell the gateway goodbye and forget the enrolment; models and cluster stay as they are."""
-    from skulkctl.confirm import Danger, protect
-    from skulkctl.views.read import flag, mapping, text
+    """Leave the gateway and delete the enrolment. Models and cluster are not changed."""
+    from skulkctl.cli.confirm import Danger, protect
 
-    if call.options.get("dry_run"):
-        call.talk.note("would leave the gateway and delete the runtime token")
+    if call.dry_run:
+        call.messages.note("would leave the gateway and delete the runtime token")
         return ExitCode.DONE
-    why = ("the runtime token is deleted; coming back needs an owner's key",)
+    why = ("the runtime token is deleted; enrolling again requires an owner's key",)
     protect(call, "leave the gateway", Danger("leave the gateway", why=why))
-    report = _ask(call, "/v1/swarm/leave", {"force": force})
-    node_id = text(report, "node_id") or ""
-    sentence = f"left as {node_id}\n" if node_id else "left the gateway\n"
-    write(call.style.single("Leave", report, node_id, lambda _: sentence))
-    told = mapping(report, "gateway_notification")
-    if not flag(told, "notified"):
-        call.talk.warning(f"the gateway was not told: {text(told, 'error') or 'no token'}")
+    left = call.daemon.swarm_leave(force=force)
+    sentence = f"left as {left.node_id}\n" if left.node_id else "left the gateway\n"
+    document = left.model_dump(mode="json", exclude_unset=True)
+    write(call.style.single("Leave", document, left.node_id or "", lambda _: sentence))
+    notification = left.gateway_notification
+    if not notification.notified:
+        reason = notification.error or "no token"
+        call.messages.warning(f"the gateway could not be notified: {reason}")
     return ExitCode.DONE
 
 
 def _owner_key(call: Invocation, given: str | None, *, stdin: bool) -> str | None:
     """None leaves it to the daemon's own environment."""
     if given is not None:
-        call.talk.warning("other users can read --api-key in the process list; use --api-key-stdin")
+        call.messages.warning(
+            "other users can read --api-key in the process list; use --api-key-stdin"
+        )
     key = _stdin_line() if stdin else given or call.environ.get("MSWARM_API_KEY", "").strip()
     if stdin and not key:
-        raise UsageMistake("stdin holds no key", hints=["--api-key-stdin < FILE"])
+        raise UsageMistake(
+            "stdin is empty; expected the owner's key", hints=["--api-key-stdin < FILE"]
+        )
     return key or None
 
 
@@ -199,62 +207,42 @@ def _stdin_line() -> str:
     return sys.stdin.readline().strip()
 
 
-def _named(given: dict[str, object]) -> dict[str, object]:
+def _named(given: dict[str, Any]) -> dict[str, str | int | bool]:
     """Options that were given, by the reference's names."""
     return {name.replace("_", "-"): value for name, value in given.items() if value}
 
 
-def _gateway_client(call: Invocation) -> Client:
-    from skulkctl.client import Client
-
-    # The daemon waits for the gateway, which may take its time.
-    return Client(call.target, call.timeout_s(GATEWAY_S), call.talk.detail)
-
-
-def _ask(call: Invocation, path: str, body: object) -> Document:
-    from skulkctl.views.read import mapping
-
-    return mapping(_gateway_client(call).change("POST", path, body), "report")
-
-
-def _show_plan(call: Invocation, path: str, body: Document) -> int:
-    """The daemon checks URL, options and key, and says what it would send; it sends nothing."""
-    from skulkctl.views.swarm import plan_screen
-
-    report = _ask(call, path, {**body, "dryRun": True})
-    write(
-        call.style.single(
-            "SetupPlan", report, "planned", lambda _: plan_screen(report, call.style.room)
-        )
-    )
-    return ExitCode.DONE
-
-
 def _protect(call: Invocation, what: str) -> None:
-    from skulkctl.confirm import protect
+    from skulkctl.cli.confirm import protect
 
     protect(call, what)
 
 
-def _show_heartbeat(call: Invocation, report: Document) -> None:
-    from skulkctl.views.swarm import heartbeat_line
+def _show_plan(call: Invocation, wanted: SwarmSetup | SwarmEnroll) -> int:
+    from skulkctl.swarm.pages import plan_page
 
-    write(call.style.single("Heartbeat", report, "taken", lambda _: heartbeat_line(report)))
+    plan = call.daemon.swarm_plan(wanted)
+    document, room = plan.model_dump(mode="json"), call.style.room
+    write(call.style.single("SetupPlan", document, "planned", lambda _: plan_page(plan, room)))
+    return ExitCode.DONE
 
 
-def _show_status(call: Invocation, answer: object) -> int:
-    from skulkctl.views.read import mapping, sequence, text
-    from skulkctl.views.swarm import swarm_screen
+def _show_heartbeat(call: Invocation, heartbeat: Heartbeat) -> int:
+    from skulkctl.swarm.pages import heartbeat_line
 
-    found = mapping(answer)
-    name = text(found, "node_id") or "-"
-    write(
-        call.style.single(
-            "SwarmStatus", found, name, lambda _: swarm_screen(found, call.style.room)
-        )
-    )
-    if sequence(found, "problems"):
+    document = heartbeat.model_dump(mode="json", exclude_unset=True)
+    write(call.style.single("Heartbeat", document, "taken", lambda _: heartbeat_line(heartbeat)))
+    return ExitCode.DONE
+
+
+def _show_status(call: Invocation, status: SwarmStatus) -> int:
+    from skulkctl.swarm.pages import status_page
+
+    document, room = status.model_dump(mode="json"), call.style.room
+    name = status.node_id or EMPTY
+    write(call.style.single("SwarmStatus", document, name, lambda _: status_page(status, room)))
+    if status.problems:
         return ExitCode.PROBLEM
-    if not found.get("configured"):
-        call.talk.hint("skulkctl swarm setup --api-key-stdin < FILE")
+    if not status.configured:
+        call.messages.hint("skulkctl swarm setup --api-key-stdin < FILE")
     return ExitCode.DONE

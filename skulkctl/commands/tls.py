@@ -8,33 +8,33 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from skulkctl.command import new_app
+from skulkctl.cli import Invocation, Output, Reach, Table, duration, new_app, verb
 from skulkctl.errors import NotFound, Refused, UsageMistake
 from skulkctl.exits import ExitCode
-from skulkctl.invocation import Invocation
-from skulkctl.options import FORMAT, REACH, TABLE, verb
-from skulkctl.stdout import write
+from skulkctl.output.stdout import write
 
 if TYPE_CHECKING:
-    from skulkctl.authority import Issued
-    from skulkctl.pki_files import Pair
+    from skulkctl.certificates.authority import Issued
+    from skulkctl.certificates.files import Pair
 
-app = new_app("Make and check the certificates of a cluster.")
+app = new_app("Issue and check the cluster's certificates.")
 
 DAYS = 397
 Directory = Annotated[
     Path | None,
     typer.Option(
-        "--dir", metavar="DIR", help="Directory of the certificates; default: see config path tls."
+        "--dir",
+        metavar="DIR",
+        help="Directory of the certificates (default: skulkctl config path tls).",
     ),
 ]
-Force = Annotated[bool, typer.Option("--force", help="Replace what is there already.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite existing files.")]
 
 
 @verb(
     app,
     "init",
-    FORMAT,
+    Output,
     examples="""
   skulkctl tls init
   skulkctl tls init --name "our cluster" --dir ~/authority
@@ -45,21 +45,22 @@ def init(
     call: Invocation,
     directory: Directory = None,
     name: Annotated[
-        str | None, typer.Option("--name", metavar="NAME", help="Name of the authority.")
+        str | None, typer.Option("--name", metavar="NAME", help="Name of the CA.")
     ] = None,
     renew: Annotated[
-        bool, typer.Option("--renew", help="Extend the authority; it keeps its key and its name.")
+        bool,
+        typer.Option("--renew", help="Extend the CA's validity; its key and name stay the same."),
     ] = False,
     force: Force = False,
 ) -> int:
-    """Create the authority that signs the certificates of all nodes.
+    """Create the certificate authority (CA) that signs the certificates of all nodes.
 
-    It is valid for ten years. Its private key, ca.key, can make new members of the cluster: keep it
-    on one machine only, and back it up. A renewed authority accepts all certificates that it has
-    signed before; every node and client needs the new ca.pem.
+    The CA is valid for ten years. With its private key, ca.key, anyone can add members to the
+    cluster: keep it on one machine only, and back it up. Certificates stay valid when the CA is
+    renewed; copy the new ca.pem to every node and client.
     """
-    from skulkctl.authority import make_authority
-    from skulkctl.pki_files import authority_of, read_authority, write_pair
+    from skulkctl.certificates.authority import make_authority
+    from skulkctl.certificates.files import authority_of, read_authority, write_pair
     from skulkd.settings.certificates import read_certificates
 
     where = _directory(call, directory)
@@ -69,21 +70,22 @@ def init(
         kept = read_certificates(pair.certificate)[0].subject
         made = _sign(lambda: make_authority(kept, old.key))
     else:
-        _refuse_to_replace(pair, "an authority", force)
         made = make_authority(_authority_name(name))
     write_pair(pair, made, replace=renew or force)
     _show_made(call, pair, "Authority")
     if renew:
-        call.talk.hint(f"copy {pair.certificate} to every node and client; nothing else changes")
+        call.messages.hint(
+            f"copy {pair.certificate} to every node and client; nothing else changes"
+        )
     else:
-        call.talk.hint(f"for each node:  skulkctl tls issue NODE{_option(call, where)}")
+        call.messages.hint(f"for each node:  skulkctl tls issue NODE{_option(call, where)}")
     return ExitCode.DONE
 
 
 @verb(
     app,
     "issue",
-    FORMAT,
+    Output,
     examples="""
   skulkctl tls issue kite1
   skulkctl tls issue kite1 --ip 192.168.1.5 --host kite1.example.org
@@ -95,60 +97,61 @@ def issue(
     node: Annotated[str, typer.Argument(metavar="NODE", help="Name of the node.")],
     host: Annotated[
         list[str] | None,
-        typer.Option("--host", metavar="NAME", help="Another host name of it (repeatable)."),
+        typer.Option(
+            "--host", metavar="NAME", help="Add this host name to the certificate (repeatable)."
+        ),
     ] = None,
     ip: Annotated[
         list[str] | None,
-        typer.Option("--ip", metavar="ADDRESS", help="An IP address of it (repeatable)."),
+        typer.Option(
+            "--ip", metavar="ADDRESS", help="Add this IP address to the certificate (repeatable)."
+        ),
     ] = None,
     days: Annotated[
-        int, typer.Option("--days", metavar="N", min=1, max=3650, help="Days it is valid.")
+        int, typer.Option("--days", metavar="N", min=1, max=3650, help="Validity in days.")
     ] = DAYS,
     directory: Directory = None,
     renew: Annotated[
-        bool, typer.Option("--renew", help="Issue it again for the same names, with a new key.")
+        bool,
+        typer.Option("--renew", help="Reissue the certificate for the same names, with a new key."),
     ] = False,
     force: Force = False,
 ) -> int:
-    """Issue the certificate of a node, for its API and for its links to other nodes.
+    """Issue a node's certificate, for its API and its connections to other nodes.
 
     Prints the lines for the node's skulk.yaml. The certificate is for NODE, NODE.local, localhost
     and the loopback addresses; clients that use other names or addresses need --host or --ip.
     """
-    from skulkctl import authority
-    from skulkctl.pki_files import check_node, pair_of, read_authority, write_pair
-    from skulkctl.tls_setup import copy_hint, settings_lines
+    from skulkctl.certificates import authority, files
 
     where = _directory(call, directory)
-    pair = pair_of(where, check_node(node))
+    pair = files.pair_of(where, files.check_node(node))
     more = _names(host or [], ip or [])
     names = [*(_old_names(pair, node) if renew else authority.usual_names(node)), *more]
-    if not renew:
-        _refuse_to_replace(pair, f"a certificate of {node}", force)
-    signer = read_authority(where)
+    signer = files.read_authority(where)
     made = _sign(lambda: authority.issue(signer, node, dict.fromkeys(names), days))
-    write_pair(pair, made, replace=renew or force)
-    call.talk.note(f"for {', '.join(_show_made(call, pair, 'Certificate'))}")
+    files.write_pair(pair, made, replace=renew or force)
+    call.messages.note(f"for {', '.join(_show_made(call, pair, 'Certificate'))}")
     if call.format in ("table", "wide"):
-        write(settings_lines(call.environ, where, node))
-    copying = copy_hint(call.environ, where, node)
+        write(files.settings_lines(call.environ, where, node))
+    copying = files.copy_hint(call.environ, where, node)
     if copying:
-        call.talk.hint(copying)
+        call.messages.hint(copying)
     if renew:
-        call.talk.note(
-            "API and store use the new files as soon as they are there; links between nodes do "
-            "after a restart"
+        call.messages.note(
+            "the API and the store load the new files by themselves; connections between nodes "
+            "use them after a restart"
         )
-        call.talk.hint(f"then, one node after the other:  skulkctl restart {node}")
+        call.messages.hint(f"then, one node after the other:  skulkctl restart {node}")
     return ExitCode.DONE
 
 
 @verb(
     app,
     "status",
-    REACH,
-    FORMAT,
-    TABLE,
+    Reach,
+    Output,
+    Table,
     examples="""
   skulkctl tls status
   skulkctl tls status kite1.pem https://kite1:52415
@@ -163,27 +166,32 @@ def status(
     ] = None,
     directory: Directory = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Exit 7 unless every certificate is in order.")
+        bool, typer.Option("--check", help="Exit 7 unless every certificate is valid.")
     ] = False,
-    window: Annotated[
-        str, typer.Option("--within", metavar="TIME", help="Call it expiring this long before.")
-    ] = "30d",
+    within_s: Annotated[
+        float,
+        typer.Option(
+            "--within",
+            metavar="TIME",
+            parser=duration,
+            help="Report a certificate as expiring this long before it expires.",
+            show_default="30d",
+        ),
+    ] = 30 * 86400.0,
 ) -> int:
-    """Show certificates: for whom, by whom, how long, and whether key and authority fit.
+    """Show certificates: subject, issuer, expiry, and whether they match their key and CA.
 
-    Without TARGET those of --dir, and the one that this machine's daemon shows. With --check and
-    -q only those that need attention are printed.
+    Without TARGET, show those in --dir and the one that this machine's daemon presents. With
+    --check and -q, print only those that need attention.
     """
-    from skulkctl.certificate_look import look_at, within
-    from skulkctl.views.certificates import CERTIFICATES, needs_attention
+    from skulkctl.certificates.status import CERTIFICATES, look_at, needs_attention
 
-    within_s = within(window)
     sources = targets or _usual_sources(call, directory)
     items = [item for source in sources for item in look_at(call, source, within_s)]
     found = needs_attention(items)
     call.show_rows(CERTIFICATES, found if check and call.format == "name" else items)
     if found:
-        call.talk.note(f"{len(found)} of {len(items)} need attention")
+        call.messages.note(f"{len(found)} of {len(items)} need attention")
     return ExitCode.PROBLEM if check and found else ExitCode.DONE
 
 
@@ -196,16 +204,16 @@ def _option(call: Invocation, where: Path) -> str:
 
 
 def _usual_sources(call: Invocation, given: Path | None) -> list[str]:
-    from skulkctl.certificate_look import local_endpoint
+    from skulkctl.certificates.status import local_endpoint
 
-    asked = call.options.get("endpoint")
+    asked = call.options(Reach).endpoint
     if asked:
         return [_secure_url(asked)]
     where = _directory(call, given)
     endpoint = local_endpoint(call) if given is None else None
     found = [*([str(where)] if where.is_dir() else []), *([endpoint] if endpoint else [])]
     if not found:
-        raise NotFound(f"no certificates in {where}", hints=["make some:  skulkctl tls init"])
+        raise NotFound(f"no certificates in {where}", hints=["create them:  skulkctl tls init"])
     return found
 
 
@@ -219,7 +227,7 @@ def _secure_url(typed: str) -> str:
 
 
 def _authority_name(typed: str | None) -> str:
-    from skulkctl.authority import LONGEST_NAME
+    from skulkctl.certificates.authority import LONGEST_NAME
 
     name = "Skulk cluster" if typed is None else typed.strip()
     if not name or not name.isprintable() or len(name) > LONGEST_NAME:
@@ -230,7 +238,7 @@ def _authority_name(typed: str | None) -> str:
 
 
 def _names(hosts: list[str], addresses: list[str]) -> list[str]:
-    from skulkctl.authority import check_address, check_host
+    from skulkctl.certificates.authority import check_address, check_host
 
     try:
         return [*map(check_host, hosts), *map(check_address, addresses)]
@@ -252,15 +260,6 @@ def _old_names(pair: Pair, node: str) -> list[str]:
         raise Refused(f"cannot renew {pair.certificate}", error.why) from None
 
 
-def _refuse_to_replace(pair: Pair, what: str, force: bool) -> None:
-    found = pair.existing()
-    if found is not None and not force:
-        raise Refused(
-            f"there is {what} already: {found}",
-            hints=["extend it:  add --renew", "replace it for good:  add --force"],
-        )
-
-
 def _sign(work: Callable[[], Issued]) -> Issued:
     try:
         return work()
@@ -269,29 +268,20 @@ def _sign(work: Callable[[], Issued]) -> Issued:
 
 
 def _show_made(call: Invocation, pair: Pair, kind: str) -> list[str]:
-    """Tell what was written; the names in the certificate."""
-    from skulkctl.output import envelope, to_json, to_yaml
-    from skulkctl.units import time_text
+    """Print what was written; returns the names in the certificate."""
+    from skulkctl.output.units import time_text
     from skulkd.settings.certificates import day, read_certificates
 
     made = read_certificates(pair.certificate)[0]
-    document = envelope(
-        kind,
-        {
-            "certificate": str(pair.certificate),
-            "key": str(pair.key),
-            "subject": made.subject,
-            "names": list(made.names),
-            "expiresAt": time_text(made.not_after),
-            "fingerprint": made.fingerprint,
-        },
-    )
-    if call.format in ("json", "jsonl"):
-        write(to_json(document, 2 if call.format == "json" else None))
-    elif call.format == "yaml":
-        write(to_yaml(document))
-    elif call.format == "name":
-        write(f"{pair.certificate}\n")
-    call.talk.note(f"wrote {pair.certificate}, valid until {day(made.not_after)}")
-    call.talk.note(f"wrote {pair.key}, readable by its owner only")
+    document = {
+        "certificate": str(pair.certificate),
+        "key": str(pair.key),
+        "subject": made.subject,
+        "names": list(made.names),
+        "expiresAt": time_text(made.not_after),
+        "fingerprint": made.fingerprint,
+    }
+    write(call.style.single(kind, document, str(pair.certificate), lambda _: ""))
+    call.messages.note(f"wrote {pair.certificate}, valid until {day(made.not_after)}")
+    call.messages.note(f"wrote {pair.key}, readable by its owner only")
     return list(made.names)

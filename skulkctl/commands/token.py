@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from skulkctl.command import new_app
-from skulkctl.errors import NotFound, PartialAnswer, Refused, UsageMistake
+from skulkctl.cli import Confirmation, Invocation, Output, Reach, Table, new_app, values, verb
+from skulkctl.errors import NotFound, PartialAnswer, UsageMistake
 from skulkctl.exits import ExitCode
-from skulkctl.invocation import Invocation
-from skulkctl.options import CONFIRM, FORMAT, REACH, TABLE, verb
-from skulkctl.stdout import write
+from skulkctl.output.stdout import write
 
 if TYPE_CHECKING:
-    from skulkctl.views.read import Document
+    from collections.abc import Callable
+
+    from skulkd.wire.tokens import CreateTokenRequest, Scope
 
 app = new_app("Create, list and revoke access tokens.")
 
-PATH = "/v1/cluster/tokens"
+T = TypeVar("T")
 
 CREATE_EXAMPLES = """
   skulkctl token create grafana --scope read
@@ -27,13 +28,28 @@ CREATE_EXAMPLES = """
 """
 
 
-@verb(app, "create", REACH, FORMAT, CONFIRM, examples=CREATE_EXAMPLES)
+def _lifetime(typed: str) -> float:
+    """Seconds. Raises ValueError."""
+    from skulkctl.output.units import parse_duration
+    from skulkd.wire.tokens import MAX_EXPIRES_S
+
+    seconds = parse_duration(typed)
+    if seconds > MAX_EXPIRES_S:
+        raise ValueError(
+            f"{typed} is more than ten years; omit --expires for a token that does not expire"
+        )
+    return seconds
+
+
+@verb(app, "create", Reach, Output, Confirmation, examples=CREATE_EXAMPLES)
 def create(
     call: Invocation,
     new_name: Annotated[
         str,
         typer.Argument(
-            metavar="NAME", help="For the list and the audit log: who uses it.", show_default=False
+            metavar="NAME",
+            help="Name of the token, shown in the list and the audit log.",
+            show_default=False,
         ),
     ],
     scope: Annotated[
@@ -41,82 +57,80 @@ def create(
         typer.Option(
             "--scope",
             metavar="SCOPE",
-            help="read, infer or operate (repeatable, or with commas).",
+            autocompletion=values.scopes,
+            help="Grant read, infer or operate (repeatable, or comma-separated).",
             show_default=False,
         ),
     ],
     rate: Annotated[
         str | None,
-        typer.Option("--rate", metavar="N/UNIT", help="Most requests, as 10/s, 60/min or 500/h."),
+        typer.Option("--rate", metavar="N/UNIT", help="Limit the rate (e.g. 10/s, 60/min, 500/h)."),
     ] = None,
     concurrency: Annotated[
         int | None,
-        typer.Option("--concurrency", metavar="N", min=1, help="Most requests open at once."),
+        typer.Option("--concurrency", metavar="N", min=1, help="Limit concurrent requests."),
     ] = None,
-    expires: Annotated[
-        str | None,
-        typer.Option("--expires", metavar="TIME", help="Stop accepting it after this, as 90d."),
+    expires_s: Annotated[
+        float | None,
+        typer.Option(
+            "--expires",
+            metavar="TIME",
+            parser=_lifetime,
+            help="Expire the token after this time (e.g. 90d).",
+        ),
     ] = None,
 ) -> int:
-    """Create an access token and print it, once.
+    """Create an access token and print it. It cannot be shown again.
 
-    read: every view of the cluster. infer: chat, completions, the list of models, and cancelling
-    its own requests. operate: everything, tokens included. Limits count on each node. Nobody can
-    show the token again: keep it in a file with mode 600. With -q only the token is printed.
+    Scopes: read views the cluster; infer allows chat, completions, listing models, and cancelling
+    its own requests; operate allows everything, including managing tokens. Limits apply per node.
+    Store the token in a file with mode 600. With -q, print only the token.
     """
-    from skulkctl.confirm import protect
-    from skulkctl.views.read import mapping, text
-    from skulkctl.views.tokens import token_page
+    from skulkctl.cli.confirm import protect
+    from skulkctl.tokens.rows import token_page
 
-    body = _request(new_name, scope, rate, concurrency, expires)
-    if call.options.get("dry_run"):
-        scopes = ", ".join(_scopes(scope))
-        call.talk.note(f"would create token {new_name} with the scopes {scopes}")
+    wanted = _request(new_name, scope, rate, concurrency, expires_s)
+    if call.dry_run:
+        scopes = ", ".join(wanted.scopes)
+        call.messages.note(f"would create token {new_name} with the scopes {scopes}")
         return ExitCode.DONE
     protect(call, f"create token {new_name}")
-    answer = call.client.change("POST", PATH, body)
-    token = text(answer, "token") or ""
-    write(call.style.single("Token", mapping(answer), token, lambda _: token_page(answer)))
-    call.talk.hint("it is not shown again; use it:  skulkctl context set NAME --token-file FILE")
+    made = call.daemon.create_token(wanted)
+    document = made.model_dump(mode="json")
+    write(call.style.single("Token", document, made.token, lambda _: token_page(made)))
+    call.messages.hint(
+        "it is not shown again; use it:  skulkctl context set NAME --token-file FILE"
+    )
     return ExitCode.DONE
 
 
 def _request(
-    name: str, scope: list[str], rate: str | None, concurrency: int | None, expires: str | None
-) -> dict[str, object]:
-    """The body of the request. Raises UsageMistake."""
-    from skulkd.wire.tokens import check_token_name, parse_rate
+    name: str, scope: list[str], rate: str | None, concurrency: int | None, expires_s: float | None
+) -> CreateTokenRequest:
+    """Raises UsageMistake."""
+    from skulkd.wire.tokens import CreateTokenRequest, check_token_name, parse_rate
 
-    body: dict[str, object] = {"name": name, "scopes": _scopes(scope)}
-    option = "NAME"
+    scopes = _scopes(scope)
+    _checked("NAME", check_token_name, name)
+    if rate is not None:
+        _checked("--rate", parse_rate, rate)
+    return CreateTokenRequest(
+        name=name,
+        scopes=scopes,
+        rate=rate,
+        concurrency=concurrency,
+        expires_in_s=expires_s,
+    )
+
+
+def _checked(option: str, check: Callable[[str], T], typed: str) -> T:
     try:
-        check_token_name(name)
-        option = "--rate"
-        if rate is not None:
-            parse_rate(rate)
-            body["rate"] = rate
-        option = "--expires"
-        if expires is not None:
-            body["expiresInS"] = _lifetime(expires)
+        return check(typed)
     except ValueError as error:
         raise UsageMistake(f"{option}: {error}") from None
-    if concurrency is not None:
-        body["concurrency"] = concurrency
-    return body
 
 
-def _lifetime(typed: str) -> float:
-    """Seconds. Raises ValueError."""
-    from skulkctl.units import parse_duration
-    from skulkd.wire.tokens import MAX_EXPIRES_S
-
-    seconds = parse_duration(typed)
-    if seconds > MAX_EXPIRES_S:
-        raise ValueError(f"{typed} is more than ten years; leave it out for a token that lasts")
-    return seconds
-
-
-def _scopes(typed: list[str]) -> list[str]:
+def _scopes(typed: list[str]) -> list[Scope]:
     """Raises UsageMistake."""
     from skulkd.wire.tokens import SCOPES
 
@@ -130,77 +144,58 @@ def _scopes(typed: list[str]) -> list[str]:
 
 
 @verb(
-    app, "list", REACH, FORMAT, TABLE,
+    app, "list", Reach, Output, Table,
     examples="  skulkctl token list\n  skulkctl token ls -o json\n",
 )  # fmt: skip
 def list_(call: Invocation) -> int:
-    """List the access tokens of the cluster; never the tokens themselves.
+    """List the access tokens of the cluster, without their secret values.
 
-    LAST USED is asked of every node and begins anew when daemons start. Exit 8 when a node did
-    not answer.
+    LAST USED is collected from every node and is reset when daemons restart. Exit 8 if a node did
+    not respond.
     """
-    from skulkctl.views.read import sequence
-    from skulkctl.views.tokens import TOKENS, token_items
+    from skulkctl.tokens.rows import TOKENS, token_rows
 
-    answer = call.client.get(PATH)
-    call.show_rows(TOKENS, token_items(answer))
-    silent = [str(name) for name in sequence(answer, "unreachableNodes")]
-    if silent:
-        raise PartialAnswer(f"the last uses on {', '.join(silent)} are not known")
+    answer = call.daemon.tokens()
+    call.show_rows(TOKENS, token_rows(answer.tokens, datetime.now(UTC)))
+    if answer.unreachable_nodes:
+        silent = ", ".join(answer.unreachable_nodes)
+        raise PartialAnswer(f"the last use on {silent} is unknown")
     return ExitCode.DONE
 
 
 @verb(
-    app, "revoke", REACH, FORMAT, CONFIRM,
+    app, "revoke", Reach, Output, Confirmation,
     examples="  skulkctl token revoke webshop\n  skulkctl token revoke ci --yes\n",
 )  # fmt: skip
 def revoke(
     call: Invocation,
     token: Annotated[
-        str, typer.Argument(metavar="TOKEN", help="Name or id of the token.", show_default=False)
+        str,
+        typer.Argument(
+            metavar="TOKEN",
+            autocompletion=values.tokens,
+            help="Name or id of the token.",
+            show_default=False,
+        ),
     ],
 ) -> int:
-    """Revoke an access token on every node, for good; its open requests end.
+    """Revoke an access token on every node and end its open requests. Asks for confirmation."""
+    from skulkctl.cli.confirm import Danger, protect
+    from skulkctl.tokens.rows import ago, find_token
 
-    Asks first.
-    """
-    from skulkctl.client import path_segment
-    from skulkctl.confirm import Danger, protect
-    from skulkctl.views.read import mapping
-    from skulkctl.views.tokens import token_items
-
-    found = _one(token_items(call.client.get(PATH)), token)
-    what = f"revoke token {found['name']}"
-    why = (f"scopes {_words(found['scopes'])}, last used {found['lastUsedText']}",)
-    if call.options.get("dry_run"):
-        call.talk.note(f"would {what}: {why[0]}")
+    tokens = call.daemon.tokens().tokens
+    found = find_token(tokens, token)
+    if found is None:
+        names = ", ".join(listed.name for listed in tokens) or "none"
+        raise NotFound(f"no token named {token}", f"tokens: {names}", hints=["skulkctl token list"])
+    what = f"revoke token {found.name}"
+    used = ago(found.last_used, datetime.now(UTC))
+    why = f"scopes {','.join(found.scopes)}, last used {used}"
+    if call.dry_run:
+        call.messages.note(f"would {what}: {why}")
         return ExitCode.DONE
-    protect(call, what, Danger(what, why=why))
-    answer = call.client.change("DELETE", f"{PATH}/{path_segment(str(found['tokenId']))}")
-    line = f"revoked {found['name']}\n"
-    write(call.style.single("RevokedToken", mapping(answer), token, lambda _: line))
+    protect(call, what, Danger(what, why=(why,)))
+    revoked = call.daemon.revoke_token(found.token_id)
+    document, line = revoked.model_dump(mode="json"), f"revoked {revoked.name}\n"
+    write(call.style.single("RevokedToken", document, token, lambda _: line))
     return ExitCode.DONE
-
-
-def _words(value: object) -> str:
-    from skulkctl.tables import plain
-
-    return plain(value)
-
-
-def _one(items: list[dict[str, object]], token: str) -> Document:
-    """Raises NotFound, Refused when the name is not enough."""
-    from skulkctl.views.tokens import find_tokens
-
-    found = find_tokens(items, token)
-    if len(found) == 1:
-        return found[0]
-    if found:
-        ids = ", ".join(str(item["tokenId"]) for item in found)
-        raise Refused(
-            f"{len(found)} tokens are named {token}",
-            f"ids: {ids}",
-            hints=["revoke them by id:  skulkctl token revoke ID"],
-        )
-    names = ", ".join(str(item["name"]) for item in items) or "none"
-    raise NotFound(f"no token named {token}", f"tokens: {names}", hints=["skulkctl token list"])

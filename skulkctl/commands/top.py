@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from skulkctl.command import new_app
+from skulkctl.cli import Invocation, Output, Reach, new_app, verb
 from skulkctl.exits import ExitCode
-from skulkctl.invocation import Invocation
-from skulkctl.options import FORMAT, REACH, verb
-from skulkctl.screen_options import SCREEN, columns, pace_s, view_of, wants_screen
-from skulkctl.stdout import write
+from skulkctl.output.stdout import write
+from skulkctl.ui.options import (
+    Screen,
+    columns,
+    open_app,
+    view_of,
+    wants_screen,
+)
 
 if TYPE_CHECKING:
-    from skulkctl.tui.shots import View
-    from skulkctl.tui.top_app import TopFeed
+    from skulkctl.ui.snapshot import View
 
 app = new_app()
 
@@ -25,40 +27,35 @@ EXAMPLES = """
 """
 
 
-@verb(app, "top", REACH, FORMAT, SCREEN, examples=EXAMPLES)
+@verb(app, "top", Reach, Output, Screen, examples=EXAMPLES)
 def top(call: Invocation) -> int:
-    """Watch nodes and runners: memory, GPU, phase and speed. `t` opens the timeline.
+    """Watch the nodes: memory, CPU, GPU, links, instances. Opens `skulkctl ui` on its first page.
 
-    Without a terminal, and with -o json, it is printed once. Tokens per second are those that
-    the runners recorded in the last 10 s.
+    Prints once if stdout is not a terminal, or with -o json. Tokens per second are averaged over
+    the last 10 s.
     """
-    every_s, view = pace_s(call), view_of(call)
-    from skulkctl.tui.top_app import TopApp, TopFeed
-
-    feed = TopFeed(call.target, call.timeout_s(15.0), call.daemon)
-    if not wants_screen(call):
-        write(_once(call, feed, view))
-        return ExitCode.DONE
-    from skulkctl.tui.actions import LiveActions
-    from skulkctl.tui.timeline_app import Setup
-
-    actions = LiveActions(call.target, call.timeout_s(15.0), Path.cwd())
-    TopApp(Setup(feed, actions, view=view, every_s=every_s)).run()
+    view = view_of(call)
+    if wants_screen(call):
+        return open_app(call, "cluster", view)
+    write(_once(call, view))
     return ExitCode.DONE
 
 
-def _once(call: Invocation, feed: TopFeed, view: View) -> str:
-    from skulkctl.tui.lines import plain_text
-    from skulkctl.tui.shots import Shot
-    from skulkctl.tui.top_page import top_items, top_page
-    from skulkctl.units import time_text
+def _once(call: Invocation, view: View) -> str:
+    from skulkctl.output.units import time_text
+    from skulkctl.timeline.frames import Cluster, ClusterWatch
+    from skulkctl.ui.lines import plain_text
+    from skulkctl.ui.snapshot import Snapshot
+    from skulkctl.ui.top_page import top_items, top_page
 
-    frame = feed.poll()
-    shot = Shot(frame.timeline, None, frame.names, replay=f"at {time_text(frame.at)[:19]}Z")
-    items = top_items(shot, feed.nodes, feed.state)
+    frame = call.daemon.run(ClusterWatch().next_frame())
+    cluster = frame.cluster or Cluster()
+    when = f"at {time_text(frame.at)[:19]}Z"
+    snapshot = Snapshot(frame.timeline, None, frame.names, replay=when)
+    items = top_items(snapshot, cluster.nodes, cluster.state)
     return call.style.single(
         "Top",
-        items,
-        str(shot.judgement.worst.state),
-        lambda _: plain_text(top_page(shot, view, items, columns(), None), call.style.colour),
+        dict(items),
+        str(snapshot.verdict.worst.state),
+        lambda _: plain_text(top_page(snapshot, view, items, columns()), call.style.colour),
     )

@@ -1,153 +1,149 @@
-"""`skulkctl trace`: switch tracing on and off, and look at what was measured."""
+"""`skulkctl trace`: switch tracing on and off, and show recorded traces."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from skulkctl.command import new_app
+from skulkctl.cli import Confirmation, Invocation, Output, Reach, Table, duration, new_app, verb
 from skulkctl.errors import CliError, NotFound, PartialAnswer, UsageMistake
 from skulkctl.exits import ExitCode
-from skulkctl.invocation import Invocation
-from skulkctl.options import CONFIRM, FORMAT, REACH, TABLE, verb
-from skulkctl.stdout import write
+from skulkctl.output.stdout import write
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from skulkd.wire.tracing import TraceSilence, TracingStateResponse
 
 ABOUT = "Measure where requests spend their time, rank by rank."
 
 app = new_app(ABOUT)
 
 TaskArgument = Annotated[
-    str | None, typer.Argument(metavar="TASK", help="Task id, or a prefix that is unique.")
+    str | None, typer.Argument(metavar="TASK", help="Task id, or a unique prefix.")
 ]
 CommandOption = Annotated[
     str | None,
-    typer.Option("--command", metavar="ID", help="The id that the chat completion answered with."),
+    typer.Option(
+        "--command", metavar="ID", help="Select the trace by the id of its chat completion."
+    ),
 ]
 
 
-@verb(app, "on", REACH, FORMAT, CONFIRM, examples="  skulkctl trace on\n")
+@verb(app, "on", Reach, Output, Confirmation, examples="  skulkctl trace on\n")
 def on(call: Invocation) -> int:
     """Trace new requests in the whole cluster. Leave it off in normal operation."""
     return _switch(call, enabled=True)
 
 
-@verb(app, "off", REACH, FORMAT, CONFIRM, examples="  skulkctl trace off\n")
+@verb(app, "off", Reach, Output, Confirmation, examples="  skulkctl trace off\n")
 def off(call: Invocation) -> int:
-    """Stop tracing new requests; those that run are not touched."""
+    """Stop tracing new requests. Active requests are not affected."""
     return _switch(call, enabled=False)
 
 
-@verb(app, "status", REACH, FORMAT, examples="  skulkctl trace status\n")
+@verb(app, "status", Reach, Output, examples="  skulkctl trace status\n")
 def status(call: Invocation) -> int:
-    """Say whether new requests are traced."""
-    _say(call, call.client.get("/v1/tracing"))
+    """Show whether new requests are traced."""
+    _show_switch(call, call.daemon.tracing())
     return ExitCode.DONE
 
 
 def _switch(call: Invocation, *, enabled: bool) -> int:
-    from skulkctl.confirm import protect
-    from skulkctl.views.read import flag
+    from skulkctl.cli.confirm import protect
 
     word = "on" if enabled else "off"
-    if call.options.get("dry_run"):
-        was = flag(call.client.get("/v1/tracing"), "enabled")
+    if call.dry_run:
+        was = call.daemon.tracing().enabled
         document = {"enabled": enabled, "changed": was != enabled, "dryRun": True}
-        already = f"; it is {word} already" if was == enabled else ""
+        already = f"; it is already {word}" if was == enabled else ""
         line = f"would switch tracing {word}{already}\n"
         write(call.style.single("Tracing", document, word, lambda _: line))
         return ExitCode.DONE
     protect(call, f"switch tracing {word}")
-    answer = call.client.change("PUT", "/v1/tracing", {"enabled": enabled})
-    _say(call, answer)
-    if flag(answer, "enabled") != enabled:
+    answer = call.daemon.switch_tracing(enabled=enabled)
+    _show_switch(call, answer)
+    if answer.enabled != enabled:
         raise CliError(
             f"tracing is not {word} yet",
-            "the master has not agreed within 2 s",
+            "the node has not yet received the change from the master",
             hints=["skulkctl trace status", "skulkctl nodes"],
         )
     return ExitCode.DONE
 
 
-def _say(call: Invocation, answer: object) -> None:
-    from skulkctl.views.read import flag, mapping
-
-    word = "on" if flag(answer, "enabled") else "off"
-    write(call.style.single("Tracing", mapping(answer), word, lambda _: f"tracing is {word}\n"))
+def _show_switch(call: Invocation, answer: TracingStateResponse) -> None:
+    word = "on" if answer.enabled else "off"
+    document = answer.model_dump(mode="json")
+    write(call.style.single("Tracing", document, word, lambda _: f"tracing is {word}\n"))
 
 
 @verb(
-    app, "list", REACH, FORMAT, TABLE,
+    app, "list", Reach, Output, Table,
     examples="  skulkctl trace list\n  skulkctl trace ls --model SmolLM2 --since 1h\n",
 )  # fmt: skip
 def list_(
     call: Invocation,
     model: Annotated[
-        str | None, typer.Option("--model", metavar="TEXT", help="Only models whose id has this.")
+        str | None,
+        typer.Option(
+            "--model",
+            metavar="TEXT",
+            help="List only traces of models whose id contains this text.",
+        ),
     ] = None,
-    since: Annotated[
-        str | None, typer.Option("--since", metavar="AGE", help="Only newer ones, as 1h or 3d.")
+    since_s: Annotated[
+        float | None,
+        typer.Option(
+            "--since",
+            metavar="AGE",
+            parser=duration,
+            help="List only traces newer than this (e.g. 1h, 3d).",
+        ),
     ] = None,
 ) -> int:
-    """List the traces of all nodes, the newest first, one per task.
+    """List the traces of all nodes, one per task, newest first.
 
-    A trace that lacks a rank's part is marked PARTIAL. Exit 8 when a node did not answer.
+    A trace with missing ranks is marked PARTIAL. Exit 8 if a node did not respond.
     """
-    from skulkctl.views.traces import TRACES
+    from skulkctl.traces.rows import TRACES, trace_rows
 
-    items, silent = _items(call)
+    answer = call.daemon.traces()
+    found = answer.traces
     if model is not None:
-        items = [one for one in items if model.lower() in str(one.get("modelId")).lower()]
-    if since is not None:
-        items = _newer(items, since)
-    call.show_rows(TRACES, items)
-    if silent:
-        raise PartialAnswer("some nodes did not answer", *silent)
+        found = [trace for trace in found if model.lower() in (trace.model_id or "").lower()]
+    if since_s is not None:
+        limit = _limit(timedelta(seconds=since_s))
+        found = [trace for trace in found if trace.created_at[:19] >= limit]
+    call.show_rows(TRACES, trace_rows(found))
+    if answer.unreachable_nodes:
+        raise PartialAnswer("some nodes did not respond", *_silent(answer.unreachable_nodes))
     return ExitCode.DONE
 
 
-def _newer(items: list[dict[str, object]], typed: str) -> list[dict[str, object]]:
-    from skulkctl.units import parse_duration
-
-    try:
-        age = timedelta(seconds=parse_duration(typed))
-    except ValueError as error:
-        raise UsageMistake(f"--since: {error}") from None
-    limit = (datetime.now(UTC) - age).isoformat()[:19]
-    return [one for one in items if str(one.get("createdAt")) >= limit]
+def _limit(age: timedelta) -> str:
+    """The time so long ago, as traces have it."""
+    return (datetime.now(UTC) - age).isoformat()[:19]
 
 
-def _items(call: Invocation) -> tuple[list[dict[str, object]], list[str]]:
-    from skulkctl.views.traces import trace_items
-
-    answer = call.client.get_first("/v1/cluster/traces", "/v1/traces/cluster")
-    return trace_items(answer), _silent(answer)
-
-
-def _silent(answer: object) -> list[str]:
+def _silent(nodes: Sequence[TraceSilence]) -> list[str]:
     """Who did not answer, and why."""
-    from skulkctl.views.read import sequence, text
-
-    return [
-        f"{text(one, 'nodeId')}: {text(one, 'error')}"
-        for one in sequence(answer, "unreachableNodes")
-    ]
+    return [f"{node.node_id}: {node.error}" for node in nodes]
 
 
-def _path(call: Invocation, typed: str | None, command: str | None) -> str:
-    from skulkctl.client import path_segment
-    from skulkctl.views.traces import find_trace
+def _find(call: Invocation, typed: str | None, command: str | None) -> str:
+    from skulkctl.traces.rows import find_trace
 
     if (typed is None) == (command is None):
-        raise UsageMistake("say which trace: TASK, or --command ID", hints=["skulkctl trace list"])
-    task_id = find_trace(_items(call)[0], typed, command)
-    return f"/v1/traces/cluster/{path_segment(task_id)}"
+        raise UsageMistake("specify a trace: TASK, or --command ID", hints=["skulkctl trace list"])
+    return find_trace(call.daemon.traces().traces, typed, command)
 
 
 @verb(
-    app, "show", REACH, FORMAT,
+    app, "show", Reach, Output,
     examples="  skulkctl trace show 4be0\n  skulkctl trace show --command chatcmpl-91aa\n",
 )  # fmt: skip
 def show(call: Invocation, task: TaskArgument = None, command: CommandOption = None) -> int:
@@ -155,42 +151,44 @@ def show(call: Invocation, task: TaskArgument = None, command: CommandOption = N
     import shutil
     import sys
 
-    from skulkctl.views.read import mapping
-    from skulkctl.views.traces import waterfall
+    from skulkctl.traces.rows import waterfall
 
-    answer = mapping(call.client.get(_path(call, task, command)))
+    trace = call.daemon.trace(_find(call, task, command))
     columns = shutil.get_terminal_size((120, 24)).columns if sys.stdout.isatty() else 120
-    name = str(answer.get("taskId"))
-    write(call.style.single("Trace", answer, name, lambda wide: waterfall(answer, columns, wide)))
+    document = trace.model_dump(mode="json")
+
+    def page(wide: bool) -> str:
+        return waterfall(trace.traces, columns, wide)
+
+    write(call.style.single("Trace", document, trace.task_id, page))
     return ExitCode.DONE
 
 
 @verb(
-    app, "stats", REACH, FORMAT, TABLE,
+    app, "stats", Reach, Output, Table,
     examples="  skulkctl trace stats 4be0\n  skulkctl trace stats --command chatcmpl-91aa\n",
 )  # fmt: skip
 def stats(call: Invocation, task: TaskArgument = None, command: CommandOption = None) -> int:
-    """Print how long each kind of work took, on all ranks together and on each.
+    """Print the time spent per span category, for all ranks together and for each rank.
 
-    Spans lie inside each other: TOTAL is the time in a kind of span with everything nested in it,
-    SELF is without. The SELF times of one rank add up to the time that it was traced.
+    Spans are nested: TOTAL is the time in spans of a category including nested spans, SELF is the
+    time without them. The SELF times of one rank add up to its traced time.
     """
-    from skulkctl.views.read import mapping, number
-    from skulkctl.views.trace_times import stats_document
-    from skulkctl.views.traces import STATS, microseconds, stats_items
+    from skulkctl.traces.rows import STATS, microseconds, stats_rows
+    from skulkctl.traces.times import trace_stats
 
-    answer = stats_document(mapping(call.client.get(_path(call, task, command))))
+    found = trace_stats(call.daemon.trace(_find(call, task, command)))
     if call.format in ("json", "yaml"):
-        write(call.style.single("TraceStats", answer, "", lambda _: ""))
+        write(call.style.single("TraceStats", found, "", lambda _: ""))
         return ExitCode.DONE
-    call.show_rows(STATS, stats_items(answer))
-    wall = microseconds(number(answer, "totalWallTimeUs"))
-    call.talk.note(f"wall time {wall}; SELF is without nested spans, TOTAL with them")
+    call.show_rows(STATS, stats_rows(found))
+    wall = microseconds(found["totalWallTimeUs"])
+    call.messages.note(f"wall time {wall}; SELF is without nested spans, TOTAL with them")
     return ExitCode.DONE
 
 
 @verb(
-    app, "export", REACH, FORMAT,
+    app, "export", Reach, Output,
     examples="  skulkctl trace export 4be0\n  skulkctl trace export 4be0 --file t.json\n",
 )  # fmt: skip
 def export(
@@ -198,58 +196,58 @@ def export(
     task: TaskArgument = None,
     command: CommandOption = None,
     file: Annotated[
-        str | None, typer.Option("--file", metavar="FILE", help="Where to; - is stdout.")
+        str | None,
+        typer.Option("--file", metavar="FILE", help="Write to this file, or - for stdout."),
     ] = None,
 ) -> int:
-    """Write a trace as a file that https://ui.perfetto.dev opens."""
-    from skulkctl.daemon.answers import error_of
-
-    path = _path(call, task, command)
-    answer = call.client.send("GET", f"{path}/raw")
-    if not answer.ok:
-        raise error_of(answer)
+    """Export a trace to a file that https://ui.perfetto.dev can open."""
+    task_id = _find(call, task, command)
+    content = call.daemon.trace_file(task_id)
     if file == "-":
-        write(answer.body.decode())
+        write(content.decode())
         return ExitCode.DONE
-    target = Path(file or f"trace_{path.rpartition('/')[2]}.json")
+    target = Path(file or f"trace_{task_id.replace('/', '_')}.json")
     try:
-        target.write_bytes(answer.body)
+        target.write_bytes(content)
     except OSError as error:
         raise CliError(f"cannot write {target}", str(error.strerror)) from error
-    document = {"file": str(target), "bytes": len(answer.body)}
+    document = {"file": str(target), "bytes": len(content)}
     write(call.style.single("TraceFile", document, str(target), lambda _: f"wrote {target}\n"))
-    call.talk.hint("open it at https://ui.perfetto.dev")
+    call.messages.hint("open it at https://ui.perfetto.dev")
     return ExitCode.DONE
 
 
-@verb(app, "rm", REACH, FORMAT, CONFIRM, examples="  skulkctl trace rm 4be0 91aa --yes\n")
+@verb(app, "rm", Reach, Output, Confirmation, examples="  skulkctl trace rm 4be0 91aa --yes\n")
 def rm(
     call: Invocation,
     tasks: Annotated[
-        list[str], typer.Argument(metavar="TASK", help="Task ids, or 4 or more characters of each.")
+        list[str],
+        typer.Argument(metavar="TASK", help="Task ids, or prefixes of 4 or more characters."),
     ],
 ) -> int:
-    """Delete traces on every node. Exit 8 when a node did not answer and may keep its copy."""
-    from skulkctl.confirm import Danger, protect
-    from skulkctl.views.read import sequence
-    from skulkctl.views.traces import find_trace
+    """Delete traces on every node. Exit 8 if a node did not respond and may keep its copy."""
+    from skulkctl.cli.confirm import Danger, protect
+    from skulkctl.traces.rows import find_trace
 
-    items, silent = _items(call)
+    answer = call.daemon.traces()
     try:
-        found = [find_trace(items, typed, None, call.talk.note) for typed in tasks]
+        found = [find_trace(answer.traces, typed, None, call.messages.note) for typed in tasks]
     except NotFound as error:
-        error.why = (*error.why, *silent)
+        error.why = (*error.why, *_silent(answer.unreachable_nodes))
         raise
     ids = list(dict.fromkeys(found))
-    if call.options.get("dry_run"):
-        write("".join(f"would delete {one}\n" for one in ids))
+    if call.dry_run:
+        write("".join(f"would delete {task_id}\n" for task_id in ids))
         return ExitCode.DONE
     what = f"delete {len(ids)} trace{'' if len(ids) == 1 else 's'}"
     protect(call, what, Danger(what, why=tuple(ids)))
-    answer = call.client.change("POST", "/v1/cluster/traces/delete", {"taskIds": ids})
-    gone, quiet = [str(one) for one in sequence(answer, "deleted")], _silent(answer)
-    told = "".join(f"deleted {one}\n" for one in gone)
-    write(call.style.single("TracesDeleted", {"deleted": gone}, ",".join(gone), lambda _: told))
-    if quiet:
-        raise PartialAnswer("some nodes did not answer and may keep their copies", *quiet)
+    result = call.daemon.delete_traces(ids)
+    text = "".join(f"deleted {task_id}\n" for task_id in result.deleted)
+    document = {"deleted": result.deleted}
+    write(call.style.single("TracesDeleted", document, ",".join(result.deleted), lambda _: text))
+    if result.unreachable_nodes:
+        raise PartialAnswer(
+            "some nodes did not respond and may keep their copies",
+            *_silent(result.unreachable_nodes),
+        )
     return ExitCode.DONE

@@ -1,4 +1,4 @@
-"""`skulkctl undrain`: let nodes take new work again."""
+"""`skulkctl undrain`: let nodes accept new work again."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ from typing import Annotated
 
 import typer
 
-from skulkctl.command import new_app
+from skulkctl.cli import Confirmation, Invocation, Output, Reach, Table, new_app, values, verb
 from skulkctl.exits import ExitCode
-from skulkctl.invocation import Invocation
-from skulkctl.options import CONFIRM, FORMAT, REACH, TABLE, verb
 
 app = new_app()
 
@@ -19,24 +17,28 @@ EXAMPLES = """
 """
 
 
-@verb(app, "undrain", REACH, FORMAT, TABLE, CONFIRM, examples=EXAMPLES)
+@verb(app, "undrain", Reach, Output, Table, Confirmation, examples=EXAMPLES)
 def undrain(
     call: Invocation,
     node: Annotated[
         str | None,
-        typer.Argument(metavar="NODE", help="Name, id, or 4 or more characters of the id."),
+        typer.Argument(
+            metavar="NODE",
+            autocompletion=values.nodes,
+            help="Node name, id, or an id prefix of 4 or more characters.",
+        ),
     ] = None,
-    all_nodes: Annotated[bool, typer.Option("--all", help="Every node.")] = False,
+    all_nodes: Annotated[bool, typer.Option("--all", help="Undrain every node.")] = False,
 ) -> int:
-    """Bring a node back into rotation after drain."""
-    from skulkctl.confirm import protect
+    """Return a drained node to rotation."""
+    from skulkctl.cli.confirm import protect
     from skulkctl.nodes.draining import change, choose_nodes
 
     nodes = choose_nodes(call, node, all_nodes)
     names = ", ".join(item["name"] for item in nodes)
-    if call.options.get("dry_run"):
-        call.talk.note(f"would bring back {names}")
+    if call.dry_run:
+        call.messages.note(f"would undrain {names}")
         return ExitCode.DONE
-    protect(call, f"bring back {names}")
+    protect(call, f"undrain {names}")
     change(call, nodes, draining=False)
     return ExitCode.DONE

@@ -1,17 +1,16 @@
-"""`skulkctl wait`: block until an instance is ready or gone."""
+"""`skulkctl wait`: wait until an instance is ready or deleted."""
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from skulkctl.command import new_app
+from skulkctl.cli import Invocation, Output, Reach, new_app, values, verb
 from skulkctl.errors import NotFound, UsageMistake
 from skulkctl.exits import ExitCode
-from skulkctl.invocation import Invocation
-from skulkctl.options import FORMAT, REACH, verb
-from skulkctl.stdout import write
+from skulkctl.output.stdout import write
 
 if TYPE_CHECKING:
     from skulkctl.placement.instances import InstanceItem
@@ -22,49 +21,66 @@ EXAMPLES = """
   skulkctl wait 7f3c2a10 --timeout 5m
   skulkctl wait SmolLM2 --for ready
   skulkctl wait 7f3c2a10 --for deleted
-  skulkctl wait 7f3c2a10 --fail-on deleted      goes on waiting while a runner is restarted
+  skulkctl wait 7f3c2a10 --fail-on deleted      keep waiting while a runner is restarted
 """
 
 
-@verb(app, "wait", REACH, FORMAT, examples=EXAMPLES)
+class Wanted(StrEnum):
+    """Values of `--for`."""
+
+    READY = "ready"
+    DELETED = "deleted"
+
+
+def _ends(typed: str) -> frozenset[str]:
+    from skulkctl.placement.waiting import parse_ends
+
+    return parse_ends(typed)
+
+
+@verb(app, "wait", Reach, Output, examples=EXAMPLES)
 def wait(
     call: Invocation,
     instance: Annotated[
         str | None,
         typer.Argument(
             metavar="INSTANCE|MODEL",
-            help="Id or model, or the beginning of either; optional if one model is placed.",
+            autocompletion=values.instances,
+            help="Instance id, model, or a prefix of either (default: the only placed model).",
         ),
     ] = None,
-    goal: Annotated[str, typer.Option("--for", metavar="WHAT", help="ready or deleted.")] = "ready",
+    goal: Annotated[
+        Wanted, typer.Option("--for", metavar="WHAT", help="Wait for ready (default) or deleted.")
+    ] = Wanted.READY,
     fail_on: Annotated[
-        str | None,
+        frozenset[str] | None,
         typer.Option(
             "--fail-on",
             metavar="A,B",
-            help="End with exit 1 at: failed, deleted or none. Default for ready: both.",
+            parser=_ends,
+            autocompletion=lambda: ["failed", "deleted", "failed,deleted", "none"],
+            help="Exit 1 on failed, deleted or none (default for ready: both).",
         ),
     ] = None,
 ) -> int:
-    """Wait until an instance is ready, or gone.
+    """Wait until an instance is ready or deleted.
 
-    Progress goes to stderr. The wait ends early, with exit 1, when a runner fails or the
-    instance is deleted; --timeout (10m if not given) ends it with exit 6. An instance that is
-    not there counts as deleted, and for --for ready as not found.
+    Progress goes to stderr. Exit 1 if a runner fails or the instance is deleted, exit 6 if
+    --timeout (default: 10m) passes. An instance that does not exist counts as deleted, or with
+    --for ready as not found (exit 3).
     """
     from skulkctl.placement.instances import instance_items
     from skulkctl.placement.placed import best_of, find_placed
-    from skulkctl.placement.waiting import GOALS, Goal, read_fail_on, wait_for
+    from skulkctl.placement.waiting import ENDS, Goal, wait_for
 
-    if goal not in GOALS:
-        raise UsageMistake(f"--for {goal}: choose one of {', '.join(GOALS)}")
-    ends = read_fail_on(fail_on, goal)
+    # Without it, everything that makes the goal impossible.
+    ends = frozenset(ENDS if goal is Wanted.READY else ()) if fail_on is None else fail_on
     try:
         several = find_placed(instance_items(call.daemon.state()), instance)
     except NotFound:
         if goal != "deleted":
             raise
-        call.talk.note(f"{instance or 'nothing'} is not placed; there is nothing to wait for")
+        call.messages.note(f"{instance or 'nothing'} is not placed; there is nothing to wait for")
         return ExitCode.DONE
     if goal == "deleted" and len(several) > 1:
         raise UsageMistake(

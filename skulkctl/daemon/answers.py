@@ -7,25 +7,30 @@ exception a code of the daemon stands for is in `codes.py`.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from http import HTTPStatus
+from typing import NamedTuple
 
 from skulkctl.daemon.codes import TLS_REQUIRED, TOKEN_REFUSED, UNKNOWN_ROUTE, exception_for
 from skulkctl.errors import CliError, NotFound, Refused, RouteMissing, Unauthorised, Unreachable
-from skulkctl.screen import printable
-from skulkctl.views.read import dig, mapping, sequence, text
+from skulkctl.output.terminal import printable
 
 _PREVIEW = 200
 
 
-@dataclass(frozen=True)
-class Request:
-    """What is asked of a daemon."""
+class Upload(NamedTuple):
+    """A body that is sent piece by piece. The pieces are taken once, when there is a connection."""
+
+    pieces: Iterator[bytes]
+    length: int
+
+
+class Request(NamedTuple):
+    """An HTTP request to a daemon."""
 
     method: str
     path: str
-    body: bytes | None = None
+    body: bytes | Upload | None = None
     headers: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -36,17 +41,16 @@ class Request:
         return f"{self.method} {self.path}"
 
 
-@dataclass(frozen=True)
-class Answer:
-    """What a daemon said."""
+class Answer(NamedTuple):
+    """An HTTP response of a daemon."""
 
     request: Request
     endpoint: str
     status: int
     body: bytes
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = {}
     note: Callable[[str], None] = lambda text: None
-    """What to tell a person who asked for details."""
+    """Details for `-v`."""
 
     @property
     def ok(self) -> bool:
@@ -77,7 +81,7 @@ def read_json(answer: Answer) -> object:
     try:
         return json.loads(answer.body)
     except ValueError:
-        why = f"its answer to {answer.request} is not JSON: {_preview(answer.body)}"
+        why = f"its response to {answer.request} is not JSON: {_preview(answer.body)}"
         raise not_a_node(answer, why) from None
 
 
@@ -98,15 +102,15 @@ def is_missing_route(answer: Answer) -> bool:
     if answer.status != HTTPStatus.NOT_FOUND:
         return False
     document = _parsed(answer.body)
-    error = mapping(document, "error")
+    error = _mapping(document, "error")
     if error:
         return error.get("code") == UNKNOWN_ROUTE
-    return text(document, "detail") in (None, "Not Found")
+    return _text(document, "detail") in (None, "Not Found")
 
 
 def code_of(answer: Answer) -> str | None:
     """The machine-readable code of a refusal; None where the server gives none."""
-    return text(_parsed(answer.body), "error", "refusal", "kind")
+    return _text(_parsed(answer.body), "error", "refusal", "kind")
 
 
 def error_of(answer: Answer) -> CliError:
@@ -126,7 +130,7 @@ def _headline(kind: type[CliError], answer: Answer, code: str | None) -> tuple[s
     endpoint, request = answer.endpoint, answer.request
     if code == TLS_REQUIRED:
         secure = endpoint.replace("http://", "https://", 1)
-        return f"{endpoint} speaks TLS only; nothing was done", [
+        return f"{endpoint} speaks TLS only; the request was not processed", [
             f"skulkctl --endpoint {secure} ...",
             f"skulkctl context set NAME {secure}",
         ]
@@ -142,13 +146,13 @@ def _headline(kind: type[CliError], answer: Answer, code: str | None) -> tuple[s
     if answer.status < 500:
         return f"{endpoint} answered {request} with {answer.status}", []
     return f"{endpoint} failed at {request}", [
-        "read the daemon's log, or show more here:  skulkctl ... -v"
+        "read the daemon's log, or print more details:  skulkctl ... -v"
     ]
 
 
 def _unauthorised(endpoint: str, code: str | None) -> tuple[str, list[str]]:
     has_one = code in TOKEN_REFUSED
-    what = "did not accept the token" if has_one else "requires authentication"
+    what = "rejected the token" if has_one else "requires authentication"
     return f"{endpoint} {what}", [
         "pass a token, or the cluster secret, in a file:  "
         f"skulkctl context add NAME {endpoint} --token-file FILE",
@@ -160,20 +164,20 @@ def _server_hints(answer: Answer, why: list[str]) -> list[str]:
     """What the server suggests, unless its sentences say that already."""
     if answer.status == HTTPStatus.UNAUTHORIZED or any(line.startswith("hint:") for line in why):
         return []
-    refusal = mapping(_parsed(answer.body), "error", "refusal")
-    return [printable(str(hint)) for hint in sequence(refusal, "hints")]
+    refusal = _mapping(_parsed(answer.body), "error", "refusal")
+    return [printable(str(hint)) for hint in _sequence(refusal, "hints")]
 
 
 def message_lines(answer: Answer) -> list[str]:
     """What the server says about its refusal, from any of its error bodies."""
     document = _parsed(answer.body)
-    message = text(document, "error", "message") or text(document, "detail")
+    message = _text(document, "error", "message") or _text(document, "detail")
     if message:
         return [printable(line) for line in message.splitlines() if line.strip()]
-    problems = [_validation_line(entry) for entry in sequence(document, "detail")]
+    problems = [_validation_line(entry) for entry in _sequence(document, "detail")]
     if problems:
         return problems
-    status = text(document, "status")
+    status = _text(document, "status")
     if status:
         return [status.replace("_", " ")]
     if document is None and answer.body:
@@ -182,11 +186,11 @@ def message_lines(answer: Answer) -> list[str]:
 
 
 def _validation_line(entry: object) -> str:
-    where = ".".join(str(part) for part in sequence(entry, "loc") if part != "body")
-    said = text(entry, "msg") or text(entry, "type") or "is not valid"
-    given = dig(entry, "input")
+    where = ".".join(str(part) for part in _sequence(entry, "loc") if part != "body")
+    problem = _text(entry, "msg") or _text(entry, "type") or "is not valid"
+    given = _dig(entry, "input")
     shown = f" (given: {_preview(json.dumps(given).encode())})" if given is not None else ""
-    return printable(f"{where}: {said}{shown}" if where else f"{said}{shown}")
+    return printable(f"{where}: {problem}{shown}" if where else f"{problem}{shown}")
 
 
 def _parsed(body: bytes) -> object:
@@ -208,3 +212,27 @@ def _status(status: int) -> str:
         return f"{status} {HTTPStatus(status).phrase}"
     except ValueError:
         return str(status)
+
+
+def _dig(document: object, *keys: str) -> object:
+    """The value under nested keys; None as soon as one is missing: any server may have answered."""
+    for key in keys:
+        if not isinstance(document, Mapping):
+            return None
+        document = document.get(key)
+    return document
+
+
+def _mapping(document: object, *keys: str) -> Mapping[str, object]:
+    found = _dig(document, *keys)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _sequence(document: object, *keys: str) -> Sequence[object]:
+    found = _dig(document, *keys)
+    return found if isinstance(found, list) else ()
+
+
+def _text(document: object, *keys: str) -> str | None:
+    found = _dig(document, *keys)
+    return found if isinstance(found, str) and found else None

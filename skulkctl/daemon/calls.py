@@ -7,12 +7,12 @@ gets their answers, so it does no I/O either. It must not know any particular en
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Generator, Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, TypeVar, overload
 from urllib.parse import quote, urlencode
 
-from skulkctl.daemon.answers import Answer, Request
+from skulkctl.daemon.answers import Answer, Request, Upload
 from skulkctl.daemon.reading import read_answer
 
 if TYPE_CHECKING:
@@ -30,13 +30,18 @@ Steps = Generator["Call[Any] | IsStock", Any, T]
 """Calls, one after the other; `answer = yield from ask(call)` is typed."""
 
 
-@dataclass(frozen=True)
-class Call(Generic[T]):
+class Call(NamedTuple, Generic[T]):
     """One request, and how its answer is read. `read` raises the CliError of a bad answer."""
 
     request: Request
     read: Callable[[Answer], T]
     usual_s: float = USUAL_S
+    """How long the answer may take; with an Upload, how long each of its pieces may."""
+
+
+def send(method: str, path: str, body: bytes | None = None) -> Call[Answer]:
+    """Any request; its answer as it came, whatever the status."""
+    return Call(Request(method, path, body), lambda answer: answer)
 
 
 def call(
@@ -45,7 +50,7 @@ def call(
     answer: type[M],
     *,
     query: Iterable[tuple[str, str]] = (),
-    body: BaseModel | None = None,
+    body: BaseModel | Upload | None = None,
     usual_s: float = USUAL_S,
 ) -> Call[M]:
     """A call whose answer is one wire model. Only the fields that were given are sent."""
@@ -61,12 +66,25 @@ def request(
     path: str,
     *,
     query: Iterable[tuple[str, str]] = (),
-    body: BaseModel | None = None,
+    body: BaseModel | Upload | None = None,
     headers: Iterable[tuple[str, str]] = (),
 ) -> Request:
     encoded = urlencode(list(query))
-    raw = None if body is None else body.model_dump_json(exclude_unset=True).encode()
+    raw: bytes | Upload | None
+    if body is None or isinstance(body, Upload):
+        raw = body
+    else:
+        raw = body.model_dump_json(exclude_unset=True).encode()
     return Request(method, f"{path}?{encoded}" if encoded else path, raw, tuple(headers))
+
+
+def query_of(wanted: BaseModel) -> list[tuple[str, str]]:
+    """The fields that were given, as a query of a URL."""
+    fields = wanted.model_dump(mode="json", exclude_unset=True, exclude_none=True)
+    return [
+        (name, value if isinstance(value, str) else json.dumps(value))
+        for name, value in fields.items()
+    ]
 
 
 def segment(value: str) -> str:
@@ -74,8 +92,7 @@ def segment(value: str) -> str:
     return quote(value, safe="")
 
 
-@dataclass(frozen=True)
-class IsStock:
+class IsStock(NamedTuple):
     """Whether the node is a stock Skulk node; asked for once per connection."""
 
 
@@ -85,9 +102,9 @@ def is_stock() -> Steps[bool]:
     return answer
 
 
-def ask(one: Call[T]) -> Steps[T]:
+def ask(call: Call[T]) -> Steps[T]:
     """A single call as steps."""
-    answer: T = yield one
+    answer: T = yield call
     return answer
 
 

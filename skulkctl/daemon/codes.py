@@ -48,6 +48,9 @@ _REFUSED = (
     "BadInstance",
     "Taken",
     "MovedTooOften",
+    "NotOnDemand",
+    "InstanceBusy",
+    "RoomLater",
     "DoesNotFit",
     # Of commands, as skulkd/cluster has them.
     "no_master",
@@ -68,10 +71,19 @@ _REFUSED = (
     "store_error",
     "download_failed",
     "hub_unreachable",
+    "hub_timeout",
     "store_fetch_failed",
     "file_access",
     STORE_NOT_CONFIGURED,
     STORE_UNREACHABLE,
+    # Of access, as skulkd/api has them.
+    "foreign_host",
+    "foreign_origin",
+    "scope_missing",
+    "rate_limited",
+    "too_many_requests",
+    "token_name_taken",
+    "too_many_tokens",
 )
 
 CODES: dict[str, type[CliError]] = {
@@ -79,12 +91,12 @@ CODES: dict[str, type[CliError]] = {
     UNKNOWN_ROUTE: RouteMissing,
     "UnknownInstance": NotFound,
     UNKNOWN_MODEL: NotFound,
+    "model_not_found": NotFound,
+    "response_not_found": NotFound,
+    "previous_response_not_found": NotFound,
     TLS_REQUIRED: Unreachable,
     "token_required": Unauthorised,
     **dict.fromkeys(TOKEN_REFUSED, Unauthorised),
-    "scope_missing": Refused,
-    "rate_limited": Refused,
-    "too_many_requests": Refused,
 }
 
 _STATUSES: dict[int, type[CliError]] = {

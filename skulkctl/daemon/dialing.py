@@ -7,28 +7,25 @@ A request is repeated elsewhere only while nothing has been sent, so no change i
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, replace
 from http import HTTPStatus
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from skulkctl.contexts import Target
-from skulkctl.daemon.answers import Answer, Request
+from skulkctl.daemon.answers import Answer, Request, Upload
 from skulkctl.daemon.failures import NotSent, unreachable
 
 _MOST_ADDRESSES = 4
 
 
-@dataclass(frozen=True)
-class Lookup:
+class Lookup(NamedTuple):
     """Find the IP addresses of a host."""
 
     host: str
     port: int
 
 
-@dataclass(frozen=True)
-class Attempt:
+class Attempt(NamedTuple):
     """Send a request to one address."""
 
     request: Request
@@ -58,13 +55,16 @@ class Dialer:
         """The endpoint that answered last, or the first one."""
         return self._answered or self.target.context.endpoints[0]
 
-    def exchange(self, request: Request) -> Exchange:
-        """Raises Unreachable when no endpoint can be reached."""
+    def exchange(self, request: Request, *, keep: bool = True) -> Exchange:
+        """The answer; `keep` allows to ask for it again by its ETag.
+
+        Raises Unreachable when no endpoint can be reached.
+        """
         tried: list[tuple[str, str]] = []
         hints: list[str] = []
         for endpoint in dict.fromkeys((self.endpoint, *self.target.context.endpoints)):
             try:
-                answer: Answer = yield from self._at(endpoint, request)
+                answer: Answer = yield from self._at(endpoint, request, keep)
             except NotSent as error:
                 tried.append((endpoint, str(error)))
                 hints += error.hints
@@ -80,7 +80,7 @@ class Dialer:
         self._answered = None
         raise unreachable(tried, hints)
 
-    def _at(self, endpoint: str, request: Request) -> Exchange:
+    def _at(self, endpoint: str, request: Request, keep: bool) -> Exchange:
         parts = urlsplit(endpoint)
         host, is_tls = parts.hostname or "", parts.scheme == "https"
         port = parts.port or (443 if is_tls else 80)
@@ -91,7 +91,8 @@ class Dialer:
             shown = f"[{address}]" if ":" in address else address
             url = f"{parts.scheme}://{shown}:{port}{parts.path}{request.path}"
             headers = self._headers(parts.netloc, address, request)
-            kept = self._kept.get((endpoint, request.path)) if request.method == "GET" else None
+            is_kept = keep and request.method == "GET"
+            kept = self._kept.get((endpoint, request.path)) if is_kept else None
             if kept is not None:
                 headers["If-None-Match"] = kept.headers["etag"]
             try:
@@ -99,20 +100,23 @@ class Dialer:
             except NotSent as error:
                 failed = error
             else:
-                return self._keep(answer, kept)
+                return self._keep(answer, kept) if is_kept else answer
         raise failed
 
     def _keep(self, answer: Answer, kept: Answer | None) -> Answer:
         """The answer, or the one that is still valid, with the new one's time."""
         if answer.status == HTTPStatus.NOT_MODIFIED and kept is not None:
-            return replace(kept, headers={**kept.headers, **answer.headers})
-        if answer.ok and answer.request.method == "GET" and answer.header("etag"):
+            return kept._replace(headers={**kept.headers, **answer.headers})
+        if answer.ok and answer.header("etag"):
             self._kept[answer.endpoint, answer.request.path] = answer
         return answer
 
     def _headers(self, netloc: str, address: str, request: Request) -> dict[str, str]:
         headers = {"Host": netloc, "Accept": "*/*", "User-Agent": "skulkctl"}
-        if request.body is not None:
+        if isinstance(request.body, Upload):
+            headers["Content-Type"] = "application/octet-stream"
+            headers["Content-Length"] = str(request.body.length)
+        elif request.body is not None:
             headers["Content-Type"] = "application/json"
         # The address is connected to as it is, so the token goes to this machine and no other.
         token = self.target.token_for(address)

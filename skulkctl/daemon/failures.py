@@ -11,7 +11,7 @@ from skulkctl.errors import CliError, DeadlinePassed, ServerFailed, Unreachable
 
 NO_RESPONSE = "the connection was closed without a response"
 MID_RESPONSE = "the connection was closed in the middle of the response"
-NOT_HTTP = "something answers there, but it does not speak HTTP"
+NOT_HTTP = "a server responds there, but it does not speak HTTP"
 
 
 class NotSent(Exception):
@@ -27,7 +27,7 @@ def unreachable(tried: list[tuple[str, str]], hints: Sequence[str] = ()) -> Unre
 
     Without `hints` of their own that is to start a daemon.
     """
-    what = "no secure connection" if hints else "no daemon reachable"
+    what = "cannot establish a secure connection" if hints else "no daemon reachable"
     if not hints:
         hints = [f"start one:  {start_command(tried[0][0])}"]
         if len(tried) == 1:
@@ -42,12 +42,20 @@ def no_answer(request: Request, endpoint: str, why: str, *, timed_out: bool = Fa
         return DeadlinePassed(
             f"no answer to {request}",
             f"{endpoint}: {why}; the change may still be carried out",
-            hints=["check before you repeat it:  skulkctl status"],
+            hints=["check the result before repeating it:  skulkctl status"],
             details=details,
         )
     hints = ["wait longer:  skulkctl ... --timeout 1m"] if timed_out else []
     return Unreachable(
         f"no answer to {request}", f"{endpoint}: {why}", hints=hints, details=details
+    )
+
+
+def upload_failed(request: Request, endpoint: str, why: str) -> ServerFailed:
+    """A body that is sent piece by piece was not accepted, and there was no answer."""
+    details = [("request", str(request)), ("endpoint", endpoint)]
+    return ServerFailed(
+        "connection closed during the upload", f"{endpoint}: {why}", details=details
     )
 
 
@@ -57,11 +65,10 @@ def stream_broken(request: Request, endpoint: str, why: str) -> ServerFailed:
     return ServerFailed("connection closed mid-response", f"{endpoint}: {why}", details=details)
 
 
-def stream_silent(request: Request, endpoint: str, waited: str) -> DeadlinePassed:
-    """A response that arrives piece by piece stopped without being closed."""
+def stream_late(request: Request, endpoint: str, why: str) -> DeadlinePassed:
+    """A response that arrives piece by piece stopped without being closed, or takes too long."""
     details = [("request", str(request)), ("endpoint", endpoint)]
-    why = f"{endpoint}: nothing received for {waited}"
-    return DeadlinePassed("timed out waiting for a response", why, details=details)
+    return DeadlinePassed("timed out waiting for a response", f"{endpoint}: {why}", details=details)
 
 
 def os_words(error: OSError) -> str:

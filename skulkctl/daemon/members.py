@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from skulkctl.errors import CliError
 
@@ -22,13 +21,12 @@ if TYPE_CHECKING:
 NO_REASON = "no reason given"
 
 
-@dataclass(frozen=True)
-class Members:
+class Members(NamedTuple):
     """Who leads, who did not answer (with the reason), who was lost, what the others said."""
 
     master_id: NodeId | None = None
-    silent: Mapping[NodeId, str] = field(default_factory=dict)
-    by_id: Mapping[NodeId, ClusterMember] = field(default_factory=dict)
+    silent: Mapping[NodeId, str] = {}
+    by_id: Mapping[NodeId, ClusterMember] = {}
     """Empty when the server cannot say more than who leads and who is silent."""
     session: ClusterSession | None = None
     lost: Sequence[LostNode] = ()
@@ -45,8 +43,7 @@ class Members:
         return bool(self.silent or self.lost)
 
 
-@dataclass(frozen=True)
-class CheckUp:
+class CheckUp(NamedTuple):
     """The members, and the diagnostics of every node that gave any."""
 
     members: Members
@@ -58,14 +55,14 @@ class CheckUp:
 
 def from_view(view: ClusterView) -> Members:
     """What `/v1/cluster` says."""
-    told = {node.node_id: node.warnings for node in view.nodes if node.warnings is not None}
+    warnings = {node.node_id: node.warnings for node in view.nodes if node.warnings is not None}
     return Members(
         view.master_node_id,
         {node.node_id: node.error or NO_REASON for node in view.nodes if not node.ok},
         {node.node_id: node for node in view.nodes},
         view.session,
         view.lost,
-        told or None,
+        warnings or None,
     )
 
 

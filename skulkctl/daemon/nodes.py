@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from skulkctl.daemon.answers import raise_for_status
 from skulkctl.daemon.calls import Call, Steps, ask, call, is_stock, request, segment
 from skulkctl.daemon.members import CheckUp, Members, from_diagnostics, from_view, reason
 from skulkctl.daemon.state import ClusterState, read_state
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from skulkd.wire.ids import NodeId
 
 MEMBERS_PATH = "/v1/cluster"
+READY_PATH = "/readyz"
 DIAGNOSTICS_PATH = "/v1/diagnostics/cluster"
+OWN_DIAGNOSTICS_PATH = "/v1/diagnostics/node"
 
 
 def state() -> Call[ClusterState]:
@@ -40,9 +42,9 @@ def members(ids: Sequence[NodeId]) -> Steps[Members]:
         try:
             return from_view((yield from ask(cluster())))
         except CliError as error:
-            problem = f"could not ask the nodes: {reason(error)}"
+            problem = f"could not query the nodes: {reason(error)}"
             found = (yield from _roll_call(ids)).members
-            return replace(found, problems=(problem, *found.problems))
+            return found._replace(problems=(problem, *found.problems))
     return (yield from _roll_call(ids)).members
 
 
@@ -52,16 +54,16 @@ def check_up(ids: Sequence[NodeId]) -> Steps[CheckUp]:
     if (yield from is_stock()):
         return found
     try:
-        told = from_view((yield from ask(cluster())))
+        members = from_view((yield from ask(cluster())))
     except CliError as error:
-        problem = f"could not ask the nodes: {reason(error)}"
-        told = replace(found.members, problems=(problem, *found.members.problems))
-        return replace(found, members=told)
-    silent = {**found.members.silent, **told.silent}
-    warnings = told.warnings or found.members.warnings
+        problem = f"could not query the nodes: {reason(error)}"
+        members = found.members._replace(problems=(problem, *found.members.problems))
+        return found._replace(members=members)
+    silent = {**found.members.silent, **members.silent}
+    warnings = members.warnings or found.members.warnings
     gaps = (found.members.notes, found.members.problems)
-    told = replace(told, silent=silent, warnings=warnings, notes=gaps[0], problems=gaps[1])
-    return CheckUp(told, True, found.diagnostics)
+    members = members._replace(silent=silent, warnings=warnings, notes=gaps[0], problems=gaps[1])
+    return CheckUp(members, True, found.diagnostics)
 
 
 def _roll_call(ids: Sequence[NodeId]) -> Steps[CheckUp]:
@@ -78,31 +80,35 @@ def _roll_call(ids: Sequence[NodeId]) -> Steps[CheckUp]:
     except CliError as error:
         why = reason(error)
         silent = dict.fromkeys(ids, why)
-        problem = f"could not ask the nodes: {why}"
+        problem = f"could not query the nodes: {why}"
         return CheckUp(Members(silent=silent, problems=(problem,)), False, None)
     heard = {node.node_id: node.diagnostics for node in answer.nodes}
     diagnostics = {node_id: found for node_id, found in heard.items() if found is not None}
     return CheckUp(from_diagnostics(answer, ids), False, diagnostics)
 
 
+def ready() -> Call[None]:
+    """Whether the node can serve. Raises ServerFailed with the reason when it cannot."""
+    return Call(request("GET", READY_PATH), raise_for_status)
+
+
 def master(ids: Sequence[NodeId]) -> Steps[NodeId | None]:
     """The master's id, or None when the server cannot say. A node alone is its own master."""
-    from skulkd.wire.diagnostics import NodeDiagnostics
-
     if len(ids) == 1:
         return ids[0]
     try:
-        found = yield from ask(call("GET", "/v1/diagnostics/node", NodeDiagnostics))
+        found = yield from ask(node_diagnostics())
     except CliError:
         return None
     return found.runtime.master_node_id
 
 
-def node_diagnostics(node_id: str) -> Call[NodeDiagnostics]:
-    """What one node of the cluster knows about itself."""
+def node_diagnostics(node_id: str | None = None) -> Call[NodeDiagnostics]:
+    """What a node of the cluster, or else the one that answers, knows about itself."""
     from skulkd.wire.diagnostics import NodeDiagnostics
 
-    return call("GET", f"{DIAGNOSTICS_PATH}/{segment(node_id)}", NodeDiagnostics)
+    path = OWN_DIAGNOSTICS_PATH if node_id is None else f"{DIAGNOSTICS_PATH}/{segment(node_id)}"
+    return call("GET", path, NodeDiagnostics)
 
 
 def restart_node(node_id: str) -> Call[RestartAnswer]:

@@ -157,7 +157,7 @@ class ClusterState:
 
 
 def known(text: str | None) -> str | None:
-    """A text, where one is known: the API's placeholder `Unknown` is not one."""
+    """The text, or None for an empty one and for the API's word `Unknown`."""
     return text if text not in ("", "Unknown") else None
 
 

@@ -1,13 +1,17 @@
 """Stock Skulk nodes: what they lack or say otherwise, so that no other module has to know.
 
-A stock node gives no codes with its refusals, and only its own storage.
+A stock node gives no codes with its refusals, only its own storage, its events all at once, and no
+log.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from skulkctl.daemon.answers import Answer, read_json
 from skulkctl.daemon.calls import Call, Steps, ask, call, is_stock, request
 from skulkctl.daemon.codes import (
     CODES,
@@ -17,12 +21,17 @@ from skulkctl.daemon.codes import (
 )
 from skulkctl.daemon.models import models
 from skulkctl.daemon.state import read_state
+from skulkctl.daemon.streams import StreamCall, Whole
 from skulkctl.errors import CliError, NotFound, Refused, RouteMissing, ServerFailed
 
 if TYPE_CHECKING:
+    from skulkd.wire.event_stream import EventLine, EventQuery
     from skulkd.wire.storage import ClusterStorage
 
 T = TypeVar("T")
+
+EVENTS_S = 60.0
+"""The longest wait for the next piece of a list of events."""
 
 _NO_ROOM = "DoesNotFit"
 _LATER = "InfoPending"
@@ -47,13 +56,41 @@ def own_storage() -> Steps[ClusterStorage]:
     return ClusterStorage(nodes=[node])
 
 
+def all_events(query: EventQuery) -> StreamCall[EventLine]:
+    """Every event of one array, which has neither positions nor times; only kinds are chosen."""
+    from skulkd.wire.event_stream import EventLine
+
+    kinds = {kind for kind in query.kind.split(",") if kind}
+
+    def read(head: Answer, body: bytes) -> Iterator[EventLine]:
+        whole = read_json(head._replace(body=body))
+        for index, event in enumerate(whole if isinstance(whole, list) else ()):
+            kind = next(iter(event), "") if isinstance(event, Mapping) else ""
+            if kind and (not kinds or kind in kinds):
+                yield EventLine(index=index, at=None, kind=kind, event=event)
+
+    return StreamCall(request("GET", "/events"), lambda head: Whole(partial(read, head)), EVENTS_S)
+
+
+def with_log(asking: Call[T]) -> Steps[T]:
+    """The answer with log lines. Raises RouteMissing for a stock node, which has no such thing."""
+    try:
+        return (yield from ask(asking))
+    except RouteMissing as error:
+        raise RouteMissing(
+            "this server cannot show its log",
+            "a stock node logs only to its own stderr",
+            details=error.details,
+        ) from error
+
+
 def store_with_codes(asking: Call[T]) -> Steps[T]:
     """The answer about the shared store; a stock node says in words that it cannot be used."""
     try:
         return (yield from ask(asking))
     except ServerFailed as error:
-        said = " ".join(error.why).casefold()
-        code = next((code for phrase, code in _STORE.items() if phrase in said), None)
+        text = " ".join(error.why).casefold()
+        code = next((code for phrase, code in _STORE.items() if phrase in text), None)
         if error.code is not None or code is None:
             raise
         raise _coded(error, code, error.why) from error

@@ -1,18 +1,17 @@
 """The checks of `doctor`: pure functions from gathered facts to findings.
 
-They must not ask anybody anything; `gather.py` does.
+They must not do I/O; `gather.py` does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
 from skulkctl.doctor.facts import Facts, Finding
 from skulkctl.nodes.rows import NodeItem, lost_text
-from skulkctl.units import GIB, age_text, size_text
-from skulkctl.views.certificates import expiries, in_days
-from skulkctl.views.read import flag, number, sequence, text
+from skulkctl.output.units import GIB, age_text, parse_time, size_text
 from skulkd.wire.ids import NodeId
 
 if TYPE_CHECKING:
@@ -41,10 +40,10 @@ def version(facts: Facts) -> Iterator[Finding]:
     known = {node["name"]: node["version"] for node in facts.nodes if node["version"]}
     unknown = [node["name"] for node in facts.nodes if not node["version"]]
     if unknown:
-        yield Finding("warn", f"no version known of {', '.join(unknown)}", "skulkctl nodes -o wide")
+        yield Finding("warn", f"unknown version on {', '.join(unknown)}", "skulkctl nodes -o wide")
     if len(set(known.values())) > 1:
-        told = ", ".join(f"{name} has {version}" for name, version in sorted(known.items()))
-        yield Finding("warn", told, "bring every node to the same version")
+        versions = ", ".join(f"{name} has {version}" for name, version in sorted(known.items()))
+        yield Finding("warn", versions, "install the same version on every node")
     elif known:
         yield Finding("ok", f"{next(iter(known.values()))} on {counted(len(known), 'node')}")
 
@@ -55,10 +54,10 @@ def cluster_size(facts: Facts) -> Iterator[Finding]:
     shown = f"{counted(count, 'node')}: {names}" if names else "no node"
     if facts.expected_nodes is not None and count != facts.expected_nodes:
         yield Finding(
-            "fail", f"{shown}; {facts.expected_nodes} expected", "start skulkd on the others"
+            "fail", f"{shown}; {facts.expected_nodes} expected", "start skulkd on the missing nodes"
         )
     elif not count:
-        yield Finding("fail", "the daemon knows no node, not even itself", "read its log")
+        yield Finding("fail", "the daemon lists no nodes, not even itself", "read its log")
     else:
         yield Finding("ok", shown)
 
@@ -80,7 +79,9 @@ def master(facts: Facts) -> Iterator[Finding]:
         return
     own = facts.session.id if facts.session else None
     if own is None:
-        yield Finding("fail", "the node that answers has no master", "skulkctl nodes --watch")
+        yield Finding(
+            "fail", "the node that skulkctl connects to has no master", "skulkctl nodes --watch"
+        )
     masters = [node["name"] for node in facts.nodes if node["role"] == "master"]
     for node in facts.nodes:
         if own and node["session"] and node["session"] != own:
@@ -96,7 +97,7 @@ def answers(facts: Facts) -> Iterator[Finding]:
     for node in facts.nodes:
         reason = facts.silent.get(NodeId(node["id"]))
         if reason is not None:
-            yield Finding("fail", f"{node['name']} does not answer: {reason}", _look_at(node))
+            yield Finding("fail", f"{node['name']} does not respond: {reason}", _look_at(node))
 
 
 def fresh(facts: Facts) -> Iterator[Finding]:
@@ -136,7 +137,7 @@ def disk(facts: Facts) -> Iterator[Finding]:
 def storage(facts: Facts) -> Iterator[Finding]:
     """The volume of staged copies, which need not be that of the models directory."""
     if facts.storage is None:
-        yield Finding("skip", "this server tells no storage of its nodes")
+        yield Finding("skip", "this server does not report the storage of its nodes")
         return
     wanted = facts.min_free_bytes or 0
     for node in facts.storage:
@@ -168,7 +169,7 @@ def health(facts: Facts) -> Iterator[Finding]:
 def instances(facts: Facts) -> Iterator[Finding]:
     for instance in facts.instances:
         if instance["status"] == "waiting":
-            message = f"{instance['modelId']} has no place: {instance['detail']}"
+            message = f"{instance['modelId']} is not placed on any node: {instance['detail']}"
             yield Finding("fail", message, f"skulkctl preview {instance['modelId']}")
         elif instance["status"] != "ready":
             result = "fail" if instance["status"] == "failed" else "warn"
@@ -178,17 +179,17 @@ def instances(facts: Facts) -> Iterator[Finding]:
 
 def ranks(facts: Facts) -> Iterator[Finding]:
     """The same verdict that `skulkctl timeline` shows."""
-    from skulkctl.verdict import State, judge
+    from skulkctl.verdict import State, assess
 
     if facts.timeline is None:
-        yield Finding("skip", "this server gives no timeline")
+        yield Finding("skip", "this server has no timeline")
         return
     names = {node["id"]: node["name"] for node in facts.nodes}
-    for found in judge(facts.timeline, names=names).findings:
+    for found in assess(facts.timeline, names=names).findings:
         # Nodes that do not answer have a check of their own.
         if found.state is State.OK or (found.instance_id is None and found.rule == "D24"):
             continue
-        what = f"{found.state} {found.rule}: {found.model_id or ''} {' '.join(found.says)}"
+        what = f"{found.state} {found.rule}: {found.model_id or ''} {found.summary}"
         result = "fail" if found.is_problem else "warn"
         yield Finding(result, " ".join(what.split()), next(iter(found.next), "skulkctl timeline"))
 
@@ -203,25 +204,23 @@ def ring(facts: Facts) -> Iterator[Finding]:
 
 def blas(facts: Facts) -> Iterator[Finding]:
     """What runners without an accelerator compute with. A slow one is among the warnings."""
-    names = {str(node["id"]): str(node["name"]) for node in facts.nodes}
-    shown: dict[str, float | None] = {}
-    for runner in sequence(facts.timeline, "runners"):
-        library = text(runner, "compute", "blas")
-        if library is not None:
-            node = text(runner, "nodeId") or ""
-            rate = number(runner, "compute", "gflops")
-            shown.setdefault(f"{names.get(node, node)}: {library}", rate)
-    told = [
-        library if rate is None else f"{library}, {rate:.0f} GFLOP/s a core"
-        for library, rate in sorted(shown.items())
+    names = {str(node["id"]): node["name"] for node in facts.nodes}
+    rates: dict[str, float | None] = {}
+    for runner in facts.timeline.runners if facts.timeline else ():
+        if runner.compute is not None:
+            node = names.get(runner.node_id, runner.node_id)
+            rates.setdefault(f"{node}: {runner.compute.blas}", runner.compute.gflops)
+    shown = [
+        library if rate is None else f"{library}, {rate:.0f} GFLOP/s per core"
+        for library, rate in sorted(rates.items())
     ]
-    if told:
-        yield Finding("ok", "; ".join(told))
+    if shown:
+        yield Finding("ok", "; ".join(shown))
 
 
 def warnings(facts: Facts) -> Iterator[Finding]:
     if facts.warnings is None:
-        yield Finding("skip", "this server gives no diagnostics")
+        yield Finding("skip", "this server has no diagnostics")
         return
     for warning, names in _by_warning(facts).items():
         hint = f"skulkctl diagnose {names[0]}"
@@ -232,18 +231,18 @@ def warnings(facts: Facts) -> Iterator[Finding]:
 
 def _by_warning(facts: Facts) -> dict[NodeWarning, list[str]]:
     """Each warning once, with the names of its nodes, without what is a health reason, too."""
-    told: dict[NodeWarning, list[str]] = {}
+    names: dict[NodeWarning, list[str]] = {}
     for node in facts.nodes:
         reasons = {reason["message"] for reason in node["reasons"]}
         for warning in (facts.warnings or {}).get(NodeId(node["id"]), ()):
             if warning.message not in reasons:
-                told.setdefault(warning, []).append(node["name"])
-    return told
+                names.setdefault(warning, []).append(node["name"])
+    return names
 
 
 def config(facts: Facts) -> Iterator[Finding]:
     if facts.config_problems is None:
-        yield Finding("skip", "this server gives no configuration")
+        yield Finding("skip", "this server does not show its configuration")
         return
     for problem in facts.config_problems:
         yield Finding("fail", problem, "skulkctl config validate")
@@ -251,17 +250,19 @@ def config(facts: Facts) -> Iterator[Finding]:
 
 def clock(facts: Facts) -> Iterator[Finding]:
     if facts.clock_offset_s is None:
-        yield Finding("skip", "the server does not tell its time")
+        yield Finding("skip", "the server does not report its time")
     elif abs(facts.clock_offset_s) > CLOCK_WARN_S:
         yield Finding("warn", _offset("the server", facts.clock_offset_s, "this machine"), _CLOCKS)
     for node in facts.nodes:
         skew_s = node["clockSkewSeconds"]
         if skew_s is not None and abs(skew_s) > CLOCK_WARN_S:
-            whom = "the node that answers"
-            yield Finding("warn", _offset(node["name"], skew_s, whom), _CLOCKS)
+            reference = "the node that skulkctl connects to"
+            yield Finding("warn", _offset(node["name"], skew_s, reference), _CLOCKS)
     for name, offset_s in facts.node_clock_offsets_s.items():
         if abs(offset_s) > NODE_CLOCK_WARN_S:
-            yield Finding("warn", _offset(name, offset_s, "the node that answers"), _CLOCKS)
+            yield Finding(
+                "warn", _offset(name, offset_s, "the node that skulkctl connects to"), _CLOCKS
+            )
 
 
 def secrets(facts: Facts) -> Iterator[Finding]:
@@ -276,7 +277,7 @@ def secrets(facts: Facts) -> Iterator[Finding]:
 def certificates(facts: Facts) -> Iterator[Finding]:
     """TLS certificates that the nodes have in use."""
     if MEMBERS_PATH in facts.lacks:
-        yield Finding("skip", "this server does not tell its certificates")
+        yield Finding("skip", "this server does not report its certificates")
     for left_s, node, use in expiries(facts.nodes, facts.now):
         hint = f"skulkctl tls issue {node} --renew"
         if left_s <= 0:
@@ -286,6 +287,21 @@ def certificates(facts: Facts) -> Iterator[Finding]:
             yield Finding(
                 "warn", f"the {use} certificate of {node} expires {in_days(left_s)}", hint
             )
+
+
+def expiries(nodes: Sequence[NodeItem], now: datetime) -> list[tuple[float, str, str]]:
+    """Seconds left, node and use of every certificate of the nodes, the first to expire first."""
+    return sorted(
+        ((ends - now).total_seconds(), node["name"], one["use"])
+        for node in nodes
+        for one in node["certificates"]
+        if (ends := parse_time(one["expiresAt"])) is not None
+    )
+
+
+def in_days(seconds: float) -> str:
+    days = int(seconds // 86400)
+    return f"in {days} day{'' if days == 1 else 's'}"
 
 
 def first_to_expire(facts: Facts) -> str:
@@ -300,15 +316,15 @@ def rotation(facts: Facts) -> Iterator[Finding]:
     """A forgotten drain looks like a cluster that is too small."""
     for node in facts.nodes:
         if node["draining"]:
-            message = f"{node['name']} drains and takes no new work"
+            message = f"{node['name']} is draining and accepts no new work"
             yield Finding("warn", message, f"skulkctl undrain {node['name']}")
 
 
 def swarm(facts: Facts) -> Iterator[Finding]:
     if "/v1/swarm" in facts.lacks:
         yield Finding("skip", "this server has no /v1/swarm")
-    for problem in sequence(facts.swarm, "problems"):
-        yield Finding("fail", str(problem), "skulkctl swarm status")
+    for problem in facts.swarm.problems if facts.swarm else ():
+        yield Finding("fail", problem, "skulkctl swarm status")
 
 
 def client(facts: Facts) -> Iterator[Finding]:
@@ -333,16 +349,16 @@ def least_free(part: Literal["memory", "disk"]) -> Callable[[Facts], str]:
 
 
 def gateway_node(facts: Facts) -> str:
-    if not flag(facts.swarm, "configured"):
+    if facts.swarm is None or not facts.swarm.configured:
         return "not enrolled with a gateway"
-    return f"{text(facts.swarm, 'state')} as {text(facts.swarm, 'node_id')}"
+    return f"{facts.swarm.state} as {facts.swarm.node_id}"
 
 
 def always(sentence: str) -> Callable[[Facts], str]:
     return lambda facts: sentence
 
 
-_CLOCKS = "let every machine keep its time by NTP"
+_CLOCKS = "synchronise the clocks of all machines with NTP"
 
 
 def _look_at(node: NodeItem) -> str:
@@ -353,6 +369,6 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def _offset(who: str, offset_s: float, whom: str) -> str:
+def _offset(node: str, offset_s: float, reference: str) -> str:
     direction = "ahead of" if offset_s > 0 else "behind"
-    return f"the clock of {who} is {age_text(abs(offset_s))} {direction} {whom}"
+    return f"the clock of {node} is {age_text(abs(offset_s))} {direction} {reference}"

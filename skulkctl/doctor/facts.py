@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
-
-from skulkctl.views.read import Document
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from skulkctl.nodes.rows import NodeItem
@@ -15,6 +13,8 @@ if TYPE_CHECKING:
     from skulkctl.storage.rows import StorageItem
     from skulkd.wire.cluster import ClusterSession, LostNode, NodeWarning
     from skulkd.wire.ids import NodeId
+    from skulkd.wire.swarm import SwarmStatus
+    from skulkd.wire.timeline import Timeline
 
 
 @dataclass(frozen=True)
@@ -39,14 +39,13 @@ class Facts:
     min_free_bytes: int | None = None
     storage: Sequence[StorageItem] | None = None
     client: str = ""
-    timeline: Document | None = None
-    swarm: Document | None = None
+    timeline: Timeline | None = None
+    swarm: SwarmStatus | None = None
     open_ring_links: Sequence[str] = ()
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     """One result. `hint` is what to type or do next; `nodes` are named before the message."""
 
     result: str

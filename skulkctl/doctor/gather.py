@@ -1,4 +1,4 @@
-"""The facts for the health checklist: a few questions to the daemon, a look at local files."""
+"""The facts for the health checks: a few requests to the daemon, and local files."""
 
 from __future__ import annotations
 
@@ -9,25 +9,27 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from skulkctl.client import Client
-from skulkctl.commands.nodes import tell_gaps
-from skulkctl.daemon.answers import is_missing_route, message_lines
+from skulkctl.cli import Invocation
+from skulkctl.commands.nodes import warn_of_gaps
 from skulkctl.daemon.client import Daemon
-from skulkctl.daemon.members import CheckUp
+from skulkctl.daemon.members import CheckUp, reason
 from skulkctl.daemon.nodes import DIAGNOSTICS_PATH, MEMBERS_PATH
 from skulkctl.daemon.state import ClusterState
 from skulkctl.doctor.checks import STORAGE_PATH
 from skulkctl.doctor.facts import Facts
-from skulkctl.errors import CliError
-from skulkctl.invocation import Invocation
+from skulkctl.errors import CliError, RouteMissing
 from skulkctl.nodes.rows import node_items
+from skulkctl.output.units import parse_time
 from skulkctl.placement.instances import instance_items, waiting_items
 from skulkctl.placement.ring import open_ring_links
 from skulkctl.storage.rows import StorageItem, storage_items
-from skulkctl.units import parse_time
-from skulkctl.views.read import Document, mapping
 from skulkd import __version__
+
+if TYPE_CHECKING:
+    from skulkd.wire.swarm import SwarmStatus
+    from skulkd.wire.timeline import Timeline
 
 
 def gather_facts(call: Invocation, expected_nodes: int | None, min_free_bytes: int | None) -> Facts:
@@ -36,9 +38,9 @@ def gather_facts(call: Invocation, expected_nodes: int | None, min_free_bytes: i
     state = daemon.state()
     asked_at = datetime.now(UTC)
     health = daemon.check_up(state.node_ids)
-    tell_gaps(call.talk, health.members)
-    lacks_ready, not_ready = _readiness(call.client)
-    swarm = _swarm(call.client)
+    warn_of_gaps(call.messages, health.members)
+    lacks_ready, not_ready = _readiness(daemon)
+    swarm = _swarm(daemon)
     storage = _storage(daemon, state)
     lacks = {
         "/readyz": lacks_ready,
@@ -59,28 +61,24 @@ def gather_facts(call: Invocation, expected_nodes: int | None, min_free_bytes: i
         lacks=frozenset(path for path, is_missing in lacks.items() if is_missing),
         not_ready=not_ready,
         warnings=members.warnings,
-        config_problems=_config_problems(call.client),
+        config_problems=_config_problems(daemon),
         clock_offset_s=None if clock is None else (clock - asked_at).total_seconds(),
         node_clock_offsets_s=_clock_offsets(state, health),
         expected_nodes=expected_nodes,
         min_free_bytes=min_free_bytes,
         storage=storage,
-        timeline=_timeline(call.client, daemon),
+        timeline=_timeline(daemon),
         swarm=swarm,
         open_ring_links=open_ring_links(state),
     )
 
 
-def _timeline(client: Client, daemon: Daemon) -> Document | None:
-    """None when the server has none, or does not get it together."""
-    from skulkctl.stock_timeline import complete_timeline
-    from skulkctl.tui.feed import PATHS
-
+def _timeline(daemon: Daemon) -> Timeline | None:
+    """None when the server has none, or fails to collect it."""
     try:
-        answer = client.get_first(*PATHS)
+        return daemon.timeline()
     except CliError:
         return None
-    return complete_timeline(client, daemon, mapping(answer)) if answer else None
 
 
 def _storage(daemon: Daemon, state: ClusterState) -> Sequence[StorageItem] | None:
@@ -91,17 +89,20 @@ def _storage(daemon: Daemon, state: ClusterState) -> Sequence[StorageItem] | Non
         return None  # what is wrong with the daemon is for other checks to say
 
 
-def _swarm(client: Client) -> Document | None:
-    """How the gateway node stands; None when the server has none."""
+def _swarm(daemon: Daemon) -> SwarmStatus | None:
+    """The state of the gateway node; None when the server has none."""
+    from skulkd.wire.swarm import SwarmStatus
+
     try:
-        answer = client.get_optional("/v1/swarm")
+        return daemon.swarm()
+    except RouteMissing:
+        return None
     except CliError as error:
-        return {"configured": True, "problems": ["; ".join(error.why) or error.what]}
-    return None if answer is None else mapping(answer)
+        return SwarmStatus(configured=True, problems=[reason(error)])
 
 
 def local_facts(call: Invocation) -> Facts:
-    """What can be said without a daemon."""
+    """What is known without a daemon."""
     terminal = "a terminal" if sys.stdout.isatty() else "no terminal"
     system = f"{platform.system()} {platform.machine()}"
     return Facts(
@@ -127,12 +128,15 @@ def _mode(path: Path) -> int | None:
         return None  # no such file, or not ours to look at: nothing to judge
 
 
-def _readiness(client: Client) -> tuple[bool, str | None]:
+def _readiness(daemon: Daemon) -> tuple[bool, str | None]:
     """Whether the server lacks /readyz, and why it is not ready."""
-    answer = client.send("GET", "/readyz")
-    if is_missing_route(answer):
+    try:
+        daemon.ready()
+    except RouteMissing:
         return True, None
-    return False, None if answer.ok else "; ".join(message_lines(answer))
+    except CliError as error:
+        return False, reason(error)
+    return False, None
 
 
 def _clock_offsets(state: ClusterState, health: CheckUp) -> Mapping[str, float]:
@@ -140,25 +144,25 @@ def _clock_offsets(state: ClusterState, health: CheckUp) -> Mapping[str, float]:
         return {}  # measured by the nodes themselves, see `Facts.nodes`
     offsets = {}
     for node_id, bundle in health.diagnostics.items():
-        told = parse_time(bundle.generated_at)
-        if told is not None:
-            offsets[state.node_name(node_id)] = (told - state.now).total_seconds()
+        clock = parse_time(bundle.generated_at)
+        if clock is not None:
+            offsets[state.node_name(node_id)] = (clock - state.now).total_seconds()
     return offsets
 
 
-def _config_problems(client: Client) -> Sequence[str] | None:
+def _config_problems(daemon: Daemon) -> Sequence[str] | None:
     """Problems of the configuration that the server has on file; None when it gives none."""
     from skulkd.settings.check import check_raw
     from skulkd.settings.problems import SettingsError
 
     try:
-        answer = client.get_optional("/config")
-    except CliError as error:
-        return [f"cannot be read: {'; '.join(error.why) or error.what}"]
-    if "config" not in mapping(answer):
+        config = daemon.config().config
+    except RouteMissing:
         return None
+    except CliError as error:
+        return [f"cannot be read: {reason(error)}"]
     try:
-        check_raw(dict(mapping(answer, "config")))
+        check_raw(dict(config))
     except SettingsError as error:
         return [problem.render() for problem in error.problems]
     return []

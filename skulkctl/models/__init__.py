@@ -1,1 +1,1 @@
-"""Models: the catalogue as rows, finding one by name."""
+"""Models: the catalogue as rows, where models come from, and sending them to the cluster."""

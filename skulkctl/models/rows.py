@@ -7,11 +7,11 @@ from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, TypedDict
 
 from skulkctl.daemon.state import known
-from skulkctl.layout import without_owner
 from skulkctl.names import Candidate, Note, find_one
+from skulkctl.output.layout import without_owner
+from skulkctl.output.tables import EMPTY, Column, Resource, plain, size
 from skulkctl.placement.downloads import nodes_with
 from skulkctl.placement.instances import InstanceItem, instance_items
-from skulkctl.tables import EMPTY, Column, Resource, plain, size
 
 if TYPE_CHECKING:
     from skulkctl.daemon.state import ClusterState
@@ -33,18 +33,22 @@ MODELS = Resource(
     name_path="id",
     empty_hint="no such model:  skulkctl models, or import one:  skulkctl model import PATH",
     columns=(
-        Column("model", "id", "Id of the model, as place and chat take it.", short=without_owner),
+        Column("model", "id", "Id of the model, for place and chat.", short=without_owner),
         Column("size", "sizeBytes", "Size of its weights.", text=size, right=True),
-        Column("context", "contextLength", "Longest context in tokens.", right=True, spare=3),
-        Column("quant", "quantization", "How its weights are packed.", spare=5),
+        Column(
+            "context", "contextLength", "Maximum context length in tokens.", right=True, spare=3
+        ),
+        Column("quant", "quantization", "Quantization of its weights.", spare=5),
         Column("tags", "tags", "optiq, thinking, vision, tensor, embedding.", spare=4),
-        Column("here", "files", "Nodes that have its files; yes when only that is known.", _here),
+        Column(
+            "here", "files", "Nodes that have its files; yes if the nodes are not known.", _here
+        ),
         Column("placed", "placed", "Status of its instances.", status=True),
         Column("family", "family", "Family of the model.", wide=True),
-        Column("base", "baseModel", "Model that it was made from.", wide=True),
-        Column("tasks", "tasks", "What it can do.", wide=True),
-        Column("custom", "custom", "Whether the card is the operator's own.", wide=True),
-        Column("about", "description", "Description of the card.", wide=True),
+        Column("base", "baseModel", "Base model.", wide=True),
+        Column("tasks", "tasks", "Supported tasks.", wide=True),
+        Column("custom", "custom", "Whether the card was added by the user.", wide=True),
+        Column("about", "description", "Description from the card.", wide=True),
     ),
 )
 
@@ -126,7 +130,7 @@ def find_model(ids: Iterable[str], typed: str, note: Note | None = None) -> str 
     candidates when several do.
     """
     names = list(dict.fromkeys(ids))
-    candidates = [Candidate(one, (one,), (_name(one),), one) for one in names]
+    candidates = [Candidate(name, (name,), (_name(name),), name) for name in names]
     return find_one("model", candidates, typed, note)
 
 

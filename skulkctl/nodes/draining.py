@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING
 from skulkctl.errors import CliError, DeadlinePassed, PartialAnswer, Unreachable, UsageMistake
 from skulkctl.nodes.load import in_short, left_over
 from skulkctl.nodes.rows import NO_ANSWER, NodeItem, find_node, node_items
+from skulkctl.output.progress import Progress
+from skulkctl.output.tables import Column, Resource
+from skulkctl.output.units import age_text
 from skulkctl.polling import poll_until
-from skulkctl.progress import ProgressLine
-from skulkctl.tables import Column, Resource
-from skulkctl.units import age_text, parse_duration
 
 if TYPE_CHECKING:
-    from skulkctl.invocation import Invocation
+    from skulkctl.cli import Invocation
     from skulkd.wire.load import DrainedNode
-
-DEADLINE_S = 600.0
 
 DRAINED = Resource(
     kind="DrainList",
@@ -26,36 +24,29 @@ DRAINED = Resource(
         Column("node", "name", "Name of the node."),
         Column("state", "state", "draining, in rotation, or NO ANSWER.", status=True),
         Column("changed", "changed", "Whether this command changed that."),
-        Column("id", "id", "Id of this session.", wide=True),
+        Column("id", "id", "Id of the daemon's current session.", wide=True),
     ),
 )
-
-
-def read_deadline(typed: str | None) -> float:
-    try:
-        return DEADLINE_S if typed is None else parse_duration(typed)
-    except ValueError as error:
-        raise UsageMistake(f"--deadline: {error}") from None
 
 
 def choose_nodes(call: Invocation, node: str | None, all_nodes: bool) -> list[NodeItem]:
     """The nodes that were meant. Raises UsageMistake, NotFound."""
     if (node is None) != all_nodes:
-        raise UsageMistake("name one node, or say --all", hints=["skulkctl nodes"])
+        raise UsageMistake("give a NODE, or --all", hints=["skulkctl nodes"])
     state = call.daemon.state()
     items = node_items(state, call.daemon.members(state.node_ids))
-    return items if node is None else [find_node(items, node, call.talk.note)]
+    return items if node is None else [find_node(items, node, call.messages.note)]
 
 
 def change(call: Invocation, nodes: Sequence[NodeItem], *, draining: bool) -> None:
-    """Tell them. Raises PartialAnswer when some could not be told."""
-    told = call.daemon.drain([node["id"] for node in nodes], draining=draining).nodes
-    call.show_rows(DRAINED, [_item(node) for node in told])
-    failed = [node for node in told if not node.ok]
+    """Send the change to the nodes. Raises PartialAnswer when it failed on some."""
+    changed = call.daemon.drain([node["id"] for node in nodes], draining=draining).nodes
+    call.show_rows(DRAINED, [_item(node) for node in changed])
+    failed = [node for node in changed if not node.ok]
     if failed:
         word = "drain" if draining else "undrain"
         why = [f"{node.name}: {node.error}" for node in failed]
-        raise PartialAnswer(f"{len(failed)} of {len(told)} nodes could not be told to {word}", *why)
+        raise PartialAnswer(f"could not {word} {len(failed)} of {len(changed)} nodes", *why)
 
 
 def _item(node: DrainedNode) -> dict[str, object]:
@@ -69,17 +60,17 @@ def _item(node: DrainedNode) -> dict[str, object]:
 
 
 def wait_empty(call: Invocation, nodes: Sequence[NodeItem], limit_s: float) -> None:
-    """Return when nothing is left to finish there. Raises DeadlinePassed with what is left."""
+    """Wait until all active work has finished. Raises DeadlinePassed with the remaining work."""
     ids = frozenset(node["id"] for node in nodes)
     names = ", ".join(node["name"] for node in nodes)
     left: list[str] = ["not checked yet"]
-    call.if_interrupted = f"{names} goes on draining"
-    with ProgressLine(call.quiet) as line:
+    call.if_interrupted = f"{names} continues draining"
+    with Progress(call.quiet) as line:
 
         def is_empty(found: list[str]) -> bool | None:
             left[:] = found
             if left:
-                line.show(str(len(left)), f"{names}: waits for {in_short(left)}")
+                line.show(str(len(left)), f"{names}: waiting for {in_short(left)}")
             return None if left else True
 
         found = poll_until(lambda left_s: _left(call, ids, left_s), is_empty, limit_s)
@@ -88,7 +79,7 @@ def wait_empty(call: Invocation, nodes: Sequence[NodeItem], limit_s: float) -> N
             f"{names} is not empty after {age_text(limit_s)}",
             *left,
             hints=[
-                "it goes on draining; check again:  skulkctl load --all-nodes",
+                "draining continues; check again:  skulkctl load --all-nodes",
                 "cancel a request:  skulkctl cancel TASK",
             ],
         )
@@ -105,4 +96,4 @@ def _left(call: Invocation, ids: frozenset[str], left_s: float) -> list[str]:
 
 def say_done(call: Invocation, nodes: Sequence[NodeItem]) -> None:
     names = ", ".join(node["name"] for node in nodes)
-    call.talk.note(f"{names}: nothing left to finish")
+    call.messages.note(f"{names}: nothing left to finish")

@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 from skulkctl.nodes.rows import NO_ANSWER
-from skulkctl.tables import EMPTY, Column, Resource
-from skulkctl.units import age_text
+from skulkctl.output.tables import EMPTY, Column, Resource, share
+from skulkctl.output.units import age_text
 
 if TYPE_CHECKING:
     from skulkd.wire.load import ClassLoad, ClusterLoad, Load, NodeLoadRow, OpenWork
@@ -23,24 +23,35 @@ LOAD = Resource(
     kind="LoadList",
     name_path="name",
     columns=(
-        Column("node", "name", "Name of the node; total for all that answered."),
+        Column("node", "name", "Name of the node; total for all nodes that responded."),
         Column("state", "state", "ok, draining, or NO ANSWER.", status=True),
         Column("active", "activeJobs", "Active work.", right=True),
         Column("queued", "queuedJobs", "Work that waits for a slot.", right=True),
-        Column("free", "freeSlots", "Free slots; none while it drains.", right=True),
-        Column("places", "maxConcurrency", "Slots of the models that are ready.", right=True),
+        Column("free", "freeSlots", "Free slots; 0 while the node is draining.", right=True),
         Column(
-            "latency", "avgLatencyMs", "Mean of the last 50.", milliseconds, right=True, spare=2
+            "slots",
+            "maxConcurrency",
+            "Slots of the models that are ready.",
+            right=True,
+            ratio=share("activeJobs", "maxConcurrency"),
         ),
         Column(
-            "failures", "recentFailureCount", "Recent failures, ten at most.", right=True, spare=1
+            "latency",
+            "avgLatencyMs",
+            "Mean over the last 50 requests.",
+            milliseconds,
+            right=True,
+            spare=2,
+        ),
+        Column(
+            "failures", "recentFailureCount", "Recent failures, at most 10.", right=True, spare=1
         ),
         Column("chat", "chat", "Active and queued chat requests.", wide=True),
         Column("agentic", "agentic", "Active and queued requests with tools.", wide=True),
         Column("generic", "genericJob", "Active and queued generic jobs.", wide=True),
         Column("last-failure", "lastFailure", "Code of the newest failure.", wide=True),
-        Column("draining-since", "drainingSince", "When it was told to drain.", wide=True),
-        Column("id", "id", "Id of this session.", wide=True),
+        Column("draining-since", "drainingSince", "When draining started.", wide=True),
+        Column("id", "id", "Id of the daemon's current session.", wide=True),
     ),
 )
 

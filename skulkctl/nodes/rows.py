@@ -11,10 +11,10 @@ from skulkctl.daemon.members import Members
 from skulkctl.daemon.state import ClusterState, known
 from skulkctl.endpoints import DEFAULT_PORT
 from skulkctl.errors import NotFound
-from skulkctl.layout import unique_prefixes
 from skulkctl.names import Candidate, Note, find_one
-from skulkctl.tables import EMPTY, Column, Resource, age, size
-from skulkctl.units import age_text, time_text
+from skulkctl.output.layout import unique_prefixes
+from skulkctl.output.tables import EMPTY, Column, Resource, age, share, size
+from skulkctl.output.units import age_text, time_text
 from skulkd.wire.ids import NodeId
 
 if TYPE_CHECKING:
@@ -55,13 +55,13 @@ def trip(value: object) -> str:
 NODES = Resource(
     kind="NodeList",
     name_path="name",
-    empty_hint="the daemon knows no node yet; it has just started:  skulkctl status",
+    empty_hint="the daemon has just started and has not seen any node yet:  skulkctl status",
     columns=(
         Column("name", "name", "Name of the node; survives restarts."),
         Column(
             "id",
             "id",
-            "Id of this session; shortened on a terminal.",
+            "Id of the daemon's current session; shortened on a terminal.",
             only_narrow=True,
             spare=9,
             short=unique_prefixes(SHORT_ID),
@@ -71,23 +71,32 @@ NODES = Resource(
         Column(
             "health",
             "health",
-            "ok, warn, error, NO ANSWER when the node is silent, or lost when it left unannounced.",
+            "ok, warn, error, NO ANSWER (it does not respond), or lost (it left without notice).",
             status=True,
         ),
-        Column("drain", "draining", "yes while it takes no new work.", text=drain_word),
+        Column("drain", "draining", "yes while the node accepts no new work.", text=drain_word),
         Column("free", "memory.availableBytes", "Free memory.", text=size, right=True),
-        Column("memory", "memory.totalBytes", "All memory.", text=size, right=True, spare=5),
+        Column(
+            "memory",
+            "memory.totalBytes",
+            "Total memory.",
+            text=size,
+            right=True,
+            spare=5,
+            ratio=share("memory.availableBytes", "memory.totalBytes", free=True),
+        ),
         Column(
             "disk",
             "disk.availableBytes",
-            "Free disk of the models volume.",
+            "Free disk space on the models volume.",
             size,
             right=True,
             spare=3,
+            ratio=share("disk.availableBytes", "disk.totalBytes", free=True),
         ),
-        Column("accelerator", "accelerator.name", "What computes.", spare=8),
+        Column("accelerator", "accelerator.name", "GPU or other accelerator.", spare=8),
         Column(
-            "address", "address", "Where its API answers; the port unless it is 52415.", spare=4
+            "address", "address", "Address of its API, with the port if it is not 52415.", spare=4
         ),
         Column(
             "seen",
@@ -98,18 +107,31 @@ NODES = Resource(
             spare=2,
         ),
         Column("version", "version", "Version of the daemon.", wide=True),
-        Column("age", "uptimeSeconds", "Time since its daemon started.", age, True, right=True),
-        Column("skew", "clockSkewSeconds", "Its clock against the asked node's.", skew, True),
-        Column("trip", "roundTripMs", "Round trip from the asked node.", trip, True, right=True),
+        Column("age", "uptimeSeconds", "Time since the daemon started.", age, True, right=True),
+        Column(
+            "skew",
+            "clockSkewSeconds",
+            "Clock offset from the node that skulkctl connects to.",
+            skew,
+            True,
+        ),
+        Column(
+            "trip",
+            "roundTripMs",
+            "Round-trip time from the node that skulkctl connects to.",
+            trip,
+            True,
+            right=True,
+        ),
         Column("model", "hardware.model", "Hardware model.", wide=True),
         Column("chip", "hardware.chip", "Processor.", wide=True),
         Column("os", "os", "Operating system.", wide=True),
-        Column("rdma", "rdma", "RDMA over Thunderbolt, and to which nodes.", rdma_text, True),
+        Column("rdma", "rdma", "RDMA over Thunderbolt, with the connected nodes.", rdma_text, True),
         Column(
             "disk-size", "disk.totalBytes", "Size of the models volume.", size, True, right=True
         ),
         Column("last-seen", "lastSeen", "Time of the node's last report.", wide=True),
-        Column("full-id", "id", "Id of this session in full.", wide=True),
+        Column("full-id", "id", "Full id of the daemon's current session.", wide=True),
     ),
 )
 
@@ -266,7 +288,7 @@ def _rdma(state: ClusterState, node_id: NodeId) -> RdmaItem | None:
 
 def _certificates(member: ClusterMember | None) -> list[CertificateItem]:
     found = member.certificates if member else None
-    return [{"use": one.use, "expiresAt": time_text(one.expires_at)} for one in found or []]
+    return [{"use": cert.use, "expiresAt": time_text(cert.expires_at)} for cert in found or []]
 
 
 def _role(node_id: str, master_id: str | None) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypedDict
 
@@ -10,12 +10,22 @@ from skulkctl.doctor.checklist import TABLE
 from skulkctl.doctor.checks import disk
 from skulkctl.doctor.checks import lost as lost_members
 from skulkctl.doctor.facts import Facts, Finding
-from skulkctl.layout import pairs
-from skulkctl.nodes.rows import NO_ANSWER, DiskItem, MemoryItem, NodeItem
+from skulkctl.nodes.rows import LOST, NO_ANSWER, DiskItem, MemoryItem, NodeItem
+from skulkctl.output.layout import hanging
+from skulkctl.output.tables import (
+    EMPTY,
+    Column,
+    Resource,
+    age,
+    plain,
+    render,
+    share,
+    size,
+    value_at,
+)
+from skulkctl.output.terminal import paint, with_symbol
+from skulkctl.output.units import size_text
 from skulkctl.placement.instances import INSTANCES, InstanceItem
-from skulkctl.screen import paint
-from skulkctl.tables import EMPTY, Column, Resource, age, plain, render
-from skulkctl.units import size_text
 
 if TYPE_CHECKING:
     from skulkctl.daemon.members import Members
@@ -30,16 +40,15 @@ LEVELS |= {"unreachable": "error"}
 QUICK = ("version", "fresh", "memory", "instances", "warnings", "clock")
 """Checks of `doctor` that need no more facts than `status` has."""
 
-_INSTANCE_COLUMNS = "instance,model,ready,status,nodes"
-
 PROBLEMS = Resource(
     kind="ProblemList",
     name_path="code",
     columns=(
         Column("level", "level", "error or warn.", status=True),
         Column("where", "where", "Node or instance."),
-        Column("problem", "code", "Short name of the problem."),
+        Column("problem", "code", "Short name of the problem.", spare=2),
         Column("message", "message", "What is wrong, with numbers."),
+        Column("what-to-do", "remediation", "How to fix it.", spare=1),
     ),
 )
 
@@ -105,7 +114,7 @@ def status_document(
         *_checked(facts),
     ]
     if not nodes:
-        message = "the daemon answers, but knows no node, not even itself"
+        message = "the daemon responds, but lists no nodes, not even itself"
         found.append(_problem("error", EMPTY, "no_nodes", message, None))
     problems = [entry for entry in found if _is_problem(entry)]
     masters = [node for node in nodes if node["role"] == "master"]
@@ -170,7 +179,7 @@ def _other_sessions(nodes: Sequence[NodeItem], session: ClusterSession | None) -
             node["name"],
             "other_session",
             f"follows session {node['session']}, not {own}",
-            "wait a few seconds; if it stays, check the network between the nodes",
+            "wait a few seconds; if it persists, check the network between the nodes",
         )
         for node in nodes
         if own and node["session"] and node["session"] != own
@@ -219,7 +228,7 @@ def _draining(nodes: Sequence[NodeItem]) -> list[ProblemItem]:
             "warn",
             node["name"],
             "draining",
-            "takes no new work",
+            "accepts no new work",
             f"skulkctl undrain {node['name']}",
         )
         for node in nodes
@@ -255,60 +264,113 @@ def _total(readings: Sequence[MemoryItem | DiskItem | None]) -> TotalItem | None
     }
 
 
-def status_screen(status: StatusItem, colour: bool, room: int | None = None) -> str:
-    """The document for people."""
-    tracing = {True: "on", False: "off", None: EMPTY}
-    lines = [
-        ("cluster", _verdict(status, colour)),
-        ("context", plain(status["context"])),
-        ("endpoint", plain(status["endpoint"])),
-        ("nodes", _nodes_line(status)),
-        ("master", plain(status["master"])),
-        *_session_line(status["session"]),
-        ("version", ", ".join(status["versions"]) or EMPTY),
-        ("memory", _free_of(status["memory"], len(status["nodes"]))),
-        ("disk", _free_of(status["disk"], len(status["nodes"]))),
-        ("tracing", tracing[status["tracingEnabled"]]),
+def status_screen(
+    status: StatusItem, nodes: Sequence[NodeItem], colour: bool, room: int | None = None
+) -> str:
+    """The document for people: what is wrong first, then nodes and instances at a glance."""
+    tables = [
+        render(columns, items, colour=colour, room=room)
+        for columns, items in (
+            (PROBLEMS.columns, [*status["problems"], *status["warnings"]]),
+            (_NODES, [_node_row(node, status["instances"]) for node in nodes]),
+            (_instance_columns(), status["instances"]),
+        )
+        if items
     ]
-    page = pairs(lines, room, label=8)
-    columns = INSTANCES.choose(_INSTANCE_COLUMNS, False)
-    instances = render(columns, status["instances"], colour=colour, room=room)
-    page += f"\n{instances}" if status["instances"] else "instances none\n"
-    if shown := [*status["problems"], *status["warnings"]]:
-        page += "\n" + render(PROBLEMS.columns, shown, colour=colour, room=room)
-    return page
+    if not status["instances"]:
+        tables.append("no model is placed\n")
+    head = [_verdict(status, colour, room), *hanging("", " · ".join(_totals(status)), room)]
+    return "\n".join(["".join(f"{line}\n" for line in head), *tables])
 
 
-def _verdict(status: StatusItem, colour: bool) -> str:
+def _verdict(status: StatusItem, colour: bool, room: int | None) -> str:
+    """`● ok · lab · 3 of 4 nodes · master kite1 for 2h · no problem`."""
     word, role = ("ok", "ok") if status["healthy"] else ("error", "problem")
-    counts = ", ".join(
-        f"{number} {noun}{'' if number == 1 else 's'}"
+    shown = with_symbol(word) if room is not None else word
+    here, gone = len(status["nodes"]), len(status["lost"])
+    facts = [
+        plain(status["context"] or status["endpoint"]),
+        f"{here} of {here + gone} nodes" if gone else _count(here, "node"),
+    ]
+    if status["master"]:
+        held = f" for {age(status['session']['ageSeconds'])}" if status["session"] else ""
+        facts.append(f"master {plain(status['master'])}{held}")
+    found = [
+        _count(number, noun)
         for number, noun in (
             (len(status["problems"]), "problem"),
             (len(status["warnings"]), "warning"),
         )
-    )
-    return f"{paint(word, role) if colour else word}  {counts}"
+        if number
+    ]
+    lines = hanging("", " · ".join([shown, *facts, ", ".join(found) or "no problem"]), room)
+    if colour:
+        lines[0] = lines[0].replace(shown, paint(shown, role), 1)
+    return "\n".join(lines)
 
 
-def _session_line(session: Mapping[str, object] | None) -> list[tuple[str, str]]:
-    """Nothing where the server does not tell."""
-    if session is None:
-        return []
-    return [("session", f"{plain(session['id'])}  for {age(session['ageSeconds'])}")]
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def _nodes_line(status: StatusItem) -> str:
-    names = [plain(node["name"]) for node in status["nodes"]]
-    lost = [plain(node["name"]) for node in status["lost"]]
-    missing = f"; lost: {', '.join(lost)}" if lost else ""
-    return f"{len(names)}  {', '.join(names)}".rstrip() + missing
+def _totals(status: StatusItem) -> list[str]:
+    """What is known of the cluster as a whole."""
+    tracing = {True: "tracing on", False: "tracing off", None: None}
+    parts = [
+        _free_of("memory", status["memory"], len(status["nodes"])),
+        _free_of("disk", status["disk"], len(status["nodes"])),
+        tracing[status["tracingEnabled"]],
+        f"version {', '.join(status['versions'])}" if status["versions"] else None,
+        plain(status["endpoint"]) if status["context"] else None,
+    ]
+    return [part for part in parts if part is not None]
 
 
-def _free_of(total: TotalItem | None, nodes: int) -> str:
+def _free_of(what: str, total: TotalItem | None, nodes: int) -> str | None:
     if total is None:
-        return EMPTY
+        return None
     measured = total["nodesMeasured"]
     of = "" if measured == nodes else f", {measured} of {nodes} nodes measured"
     free, everything = size_text(total["availableBytes"]), size_text(total["totalBytes"])
-    return f"{free} free of {everything}{of}"
+    return f"{what} {free} free of {everything}{of}"
+
+
+def _node_row(node: NodeItem, instances: Sequence[InstanceItem]) -> dict[str, object]:
+    """The node, and how many requests its instances have."""
+    tasks = sum(each["tasks"] for each in instances if node["name"] in each["nodes"])
+    is_here = node["health"] not in (LOST, NO_ANSWER)
+    work = (_count(tasks, "request") if tasks else "idle") if is_here else None
+    crown = " ♛" if node["role"] == "master" else ""
+    return {**node, "title": f"{node['name']}{crown}", "work": work}
+
+
+def _used_of(memory: object) -> str:
+    """`27.0 of 36.0GiB`."""
+    used, total = value_at(memory, "availableBytes"), value_at(memory, "totalBytes")
+    if not isinstance(used, int) or not isinstance(total, int):
+        return EMPTY
+    whole = size(total)
+    unit = whole.lstrip("0123456789.")
+    return f"{size(total - used).removesuffix(unit)} of {whole}"
+
+
+_NODES = (
+    Column("node", "title", "Name; the crown marks the master."),
+    Column("health", "health", "As in `skulkctl nodes`.", status=True),
+    Column(
+        "memory",
+        "memory",
+        "In use, of all.",
+        _used_of,
+        right=True,
+        ratio=share("memory.availableBytes", "memory.totalBytes", free=True),
+    ),
+    Column("disk-free", "disk.availableBytes", "On the models volume.", size, right=True, spare=1),
+    Column("work", "work", "Requests of its instances."),
+)
+
+
+def _instance_columns() -> list[Column]:
+    titles = {"status": "state", "nodes": "where", "tasks": "requests"}
+    found = INSTANCES.choose("model,status,nodes,detail,tasks,instance", wide=False)
+    return [column._replace(name=titles.get(column.name, column.name)) for column in found]

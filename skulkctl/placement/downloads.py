@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypedDict
 
-from skulkctl.tables import size
-from skulkctl.units import age_text
+from skulkctl.output.tables import size
+from skulkctl.output.units import age_text
 from skulkd.wire.ids import NodeId
 
 if TYPE_CHECKING:
@@ -36,7 +36,10 @@ def download_of(state: ClusterState, node_id: str, model_id: str | None) -> Down
 
 def downloads_to(state: ClusterState, node_id: str) -> dict[str, DownloadItem]:
     """By model: what is on its way to a node right now."""
-    items = {_model_of(one): _item(one) for one in state.downloads.get(NodeId(node_id), ())}
+    items = {
+        _model_of(download): _item(download)
+        for download in state.downloads.get(NodeId(node_id), ())
+    }
     return {model_id: item for model_id, item in items.items() if item["status"] == ONGOING}
 
 
@@ -55,13 +58,13 @@ def download_text(item: DownloadItem) -> str | None:
     if item["status"] == FAILED:
         return f"staging failed: {item['error'] or 'no reason given'}"
     if item["status"] == PENDING:
-        return "staging not begun"
+        return "staging not started"
     if item["status"] == COMPLETED:
         return None
-    told = progress_text(
+    progress = progress_text(
         item["doneBytes"], item["totalBytes"], item["bytesPerSecond"], item["secondsLeft"]
     )
-    return f"staging {told}".rstrip()
+    return f"staging {progress}".rstrip()
 
 
 def progress_text(

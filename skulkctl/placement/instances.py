@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 from skulkctl.errors import NotFound
-from skulkctl.layout import unique_prefixes, without_owner
 from skulkctl.names import Candidate, Note, find_one, model_aliases
+from skulkctl.output.layout import unique_prefixes, without_owner
+from skulkctl.output.tables import EMPTY, Column, Resource, plain
+from skulkctl.output.units import age_text
 from skulkctl.placement.downloads import COMPLETED, FAILED, DownloadItem, download_of, download_text
-from skulkctl.tables import EMPTY, Column, Resource, plain
 
 if TYPE_CHECKING:
     from skulkctl.daemon.state import ClusterState
@@ -68,6 +70,14 @@ class RunnerItem(TypedDict):
     staging: DownloadItem | None
 
 
+class UnloadItem(TypedDict):
+    """When a model that was placed on demand is unloaded."""
+
+    at: str | None
+    inUse: bool
+    keepAliveSeconds: float | None
+
+
 class InstanceItem(TypedDict):
     """One placed model as `skulkctl instances -o json` prints it."""
 
@@ -89,6 +99,7 @@ class InstanceItem(TypedDict):
     notMoved: NotRequired[str | None]
     excluded: NotRequired[list[str]]
     only: NotRequired[list[str]]
+    unloads: NotRequired[UnloadItem | None]
 
 
 def short_instance(value: object) -> str:
@@ -106,9 +117,9 @@ def runner_text(runner: RunnerItem) -> str:
     if status == "RunnerFailed":
         return f"failed: {(runner['error'] or 'no reason given').splitlines()[0]}"
     if runner["staging"] and status in (None, *_BEFORE_LOADING):
-        told = download_text(runner["staging"])
-        if told:
-            return told
+        progress = download_text(runner["staging"])
+        if progress:
+            return progress
     if status == "RunnerLoading" and runner["layersToLoad"]:
         return f"loading {plain(runner['layersLoaded'])}/{runner['layersToLoad']}"
     return "waiting for a runner" if status is None else _WORDS.get(status, status)
@@ -133,6 +144,18 @@ def _moves_text(moves: object) -> str:
     return plain([move_text(Move.model_validate(move)) for move in moves])
 
 
+def unloads_text(unloads: object) -> str:
+    """`in 4m`, `in use`, `when memory is short`; empty for what an operator placed."""
+    if not isinstance(unloads, dict):
+        return EMPTY
+    if unloads["keepAliveSeconds"] is None:
+        return "when memory is short"
+    if unloads["at"] is None:
+        return "in use"
+    left = datetime.fromisoformat(unloads["at"]) - datetime.now(UTC)
+    return f"in {age_text(max(0.0, left.total_seconds()))}"
+
+
 INSTANCES = Resource(
     kind="InstanceList",
     name_path="id",
@@ -141,26 +164,41 @@ INSTANCES = Resource(
         Column(
             "instance",
             "id",
-            "Id; shortened on a terminal.",
+            "Id of the instance; shortened on a terminal.",
             only_narrow=True,
             short=unique_prefixes(SHORT_ID),
             is_id=True,
         ),
-        Column("model", "modelId", "Model that is placed.", short=without_owner),
-        Column("ready", "ready", "Runners that are ready, of all."),
+        Column("model", "modelId", "Id of the placed model.", short=without_owner),
+        Column("ready", "ready", "Ready runners / all runners."),
         Column("status", "status", "ready, starting, waiting or failed.", status=True),
-        Column("detail", "detail", "What the rank that is farthest behind does, or why it failed."),
+        Column("detail", "detail", "Activity of the slowest rank, or why it failed."),
         Column("nodes", "nodes", "Nodes that hold a shard, by rank.", spare=1),
         Column("sharding", "sharding", "Pipeline (by layers) or Tensor.", spare=4),
-        Column("context", "contextTokenLimit", "Longest context in tokens.", right=True, spare=5),
-        Column("tasks", "tasks", "Requests that wait or run.", right=True, spare=3),
+        Column(
+            "context", "contextTokenLimit", "Maximum context length in tokens.", right=True, spare=5
+        ),
+        Column("tasks", "tasks", "Queued and active requests.", right=True, spare=3),
+        Column(
+            "unloads",
+            "unloads",
+            "When it is unloaded; empty for what an operator placed.",
+            unloads_text,
+            spare=2,
+        ),
         Column("layers", "runners", "Layers of each rank.", _by_rank(layers_text), True),
         Column("runners", "runners", "Runner of each rank.", _by_rank(itemgetter("id")), True),
-        Column("ranks", "runners", "What each rank does.", _by_rank(runner_text), True),
-        Column("backend", "runners", "What computes.", _by_rank(itemgetter("backend")), True),
+        Column("ranks", "runners", "Status of each rank.", _by_rank(runner_text), True),
+        Column(
+            "backend",
+            "runners",
+            "Compute backend of each rank.",
+            _by_rank(itemgetter("backend")),
+            True,
+        ),
         Column("kind", "kind", "How the ranks are connected.", wide=True),
-        Column("moves", "moves", "Where it was before, and why it moved.", _moves_text, True),
-        Column("id", "id", "Id in full.", wide=True),
+        Column("moves", "moves", "Earlier placements, and why it was moved.", _moves_text, True),
+        Column("id", "id", "Full id of the instance.", wide=True),
     ),
 )
 
@@ -212,7 +250,7 @@ def waiting_items(placements: PlacementsAnswer) -> list[InstanceItem]:
             "ready": f"0/{row.ranks}",
             "readyRunners": 0,
             "totalRunners": row.ranks,
-            "detail": "its node is gone and it fits nowhere else yet",
+            "detail": "its node is gone and it fits on no other node yet",
             "nodes": [],
             "sharding": row.sharding,
             "contextTokenLimit": None,

@@ -1,4 +1,4 @@
-"""How often a placed model was moved, from where to where, and why. Pure."""
+"""What its record says of a placed model: how often it moved and why, and when it goes. Pure."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from skulkctl.placement.instances import InstanceItem
+    from skulkctl.placement.instances import InstanceItem, UnloadItem
     from skulkd.wire.ids import NodeId
-    from skulkd.wire.placement_record import Move, PlacementRecord, PlacementsAnswer
+    from skulkd.wire.placement_record import Move, PlacementAnswer, PlacementsAnswer
 
 
 def with_moves(items: Sequence[InstanceItem], placements: PlacementsAnswer) -> list[InstanceItem]:
     """The instances with what their records say; `detail` tells why one stays where it failed."""
-    records = {str(row.instance_id): row.record for row in placements.placements}
-    return [_with_record(item, records.get(item["id"])) for item in items]
+    rows = {str(row.instance_id): row for row in placements.placements}
+    return [_with_record(item, rows.get(item["id"])) for item in items]
 
 
-def _with_record(item: InstanceItem, record: PlacementRecord | None) -> InstanceItem:
+def _with_record(item: InstanceItem, row: PlacementAnswer | None) -> InstanceItem:
+    record = row.record if row else None
     moves = record.moves if record else []
     stuck, detail = record.stuck if record else None, item["detail"]
     if stuck:
@@ -31,6 +32,18 @@ def _with_record(item: InstanceItem, record: PlacementRecord | None) -> Instance
         "notMoved": stuck,
         "excluded": sorted(record.excluded.values()) if record else [],
         "only": sorted(record.only.values()) if record else [],
+        "unloads": _unloads(row) if row else None,
+    }
+
+
+def _unloads(row: PlacementAnswer) -> UnloadItem | None:
+    on_demand = row.record.on_demand
+    if on_demand is None:
+        return None
+    return {
+        "at": row.unloads_at.isoformat().replace("+00:00", "Z") if row.unloads_at else None,
+        "inUse": row.in_use,
+        "keepAliveSeconds": on_demand.keep_alive_seconds,
     }
 
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, get_args
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from skulkctl.cli import values
 from skulkctl.daemon.codes import UNKNOWN_MODEL
 from skulkctl.errors import CliError, NotFound, Refused, RouteMissing, UsageMistake
-from skulkctl.options import options
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from skulkctl.cli import Invocation
     from skulkctl.daemon.state import ClusterState
-    from skulkctl.invocation import Invocation
     from skulkctl.nodes.rows import NodeItem
     from skulkctl.placement.instances import InstanceItem
     from skulkctl.placement.plans import PlacedItem
@@ -28,37 +29,75 @@ if TYPE_CHECKING:
 APPEAR_S = 5.0
 _NO_ROOM = "DoesNotFit"
 _TRY_AGAIN = frozenset({"InfoPending", "no_master", "ClusterDown", "StorageFailed"})
-"""The same order may be accepted in a moment."""
+"""Codes of refusals that may pass on a retry."""
 
 
-@options
-def WHERE(
-    exclude: Annotated[
-        list[str] | None,
-        typer.Option("--exclude", metavar="NODE", help="Do not use this node (repeatable)."),
-    ] = None,
-    only: Annotated[
-        list[str] | None,
-        typer.Option("--only", metavar="NODE", help="Use only these nodes (repeatable)."),
-    ] = None,
-) -> None:
+class Sharding(StrEnum):
+    """Values of `--sharding`."""
+
+    PIPELINE = "Pipeline"
+    TENSOR = "Tensor"
+
+
+class InstanceMeta(StrEnum):
+    """Values of `--instance-meta`."""
+
+    MLX_RING = "MlxRing"
+    MLX_JACCL = "MlxJaccl"
+
+
+@dataclass(frozen=True)
+class Where:
     """Which nodes may be used: by name, id or a unique prefix."""
 
+    exclude: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--exclude",
+            metavar="NODE",
+            autocompletion=values.nodes,
+            help="Do not use this node (repeatable).",
+        ),
+    ] = None
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--only",
+            metavar="NODE",
+            autocompletion=values.nodes,
+            help="Use only these nodes (repeatable).",
+        ),
+    ] = None
 
-@options
-def HOW(
-    sharding: Annotated[
-        str, typer.Option("--sharding", metavar="HOW", help="Pipeline (layers) or Tensor.")
-    ] = "Pipeline",
-    instance_meta: Annotated[
-        str,
-        typer.Option("--instance-meta", metavar="LINK", help="MlxRing or MlxJaccl (RDMA)."),
-    ] = "MlxRing",
-    min_nodes: Annotated[
-        int, typer.Option("--min-nodes", metavar="N", min=1, help="Share it over at least N nodes.")
-    ] = 1,
-) -> None:
+
+@dataclass(frozen=True)
+class Division:
     """How a model is divided."""
+
+    sharding: Annotated[
+        Sharding,
+        typer.Option(
+            "--sharding",
+            metavar="HOW",
+            case_sensitive=False,
+            help="Shard the model as Pipeline (by layers) or Tensor.",
+        ),
+    ] = Sharding.PIPELINE
+    instance_meta: Annotated[
+        InstanceMeta,
+        typer.Option(
+            "--instance-meta",
+            metavar="LINK",
+            case_sensitive=False,
+            help="Connect the ranks with MlxRing or MlxJaccl (RDMA).",
+        ),
+    ] = InstanceMeta.MLX_RING
+    min_nodes: Annotated[
+        int,
+        typer.Option(
+            "--min-nodes", metavar="N", min=1, help="Distribute the model over at least N nodes."
+        ),
+    ] = 1
 
 
 @dataclass(frozen=True)
@@ -77,20 +116,16 @@ def make_order(call: Invocation, model: str) -> Order:
     """What `/place_instance` is to do for the options of this call, names resolved to ids."""
     from skulkctl.nodes.rows import node_items
     from skulkd.wire.ids import ModelId
-    from skulkd.wire.placement import InstanceMeta, PlaceInstanceParams, Sharding
+    from skulkd.wire.placement import PlaceInstanceParams
 
-    chosen = call.options
-    sharding = _choice("--sharding", str(chosen.get("sharding", "Pipeline")), get_args(Sharding))
-    link = _choice(
-        "--instance-meta", str(chosen.get("instance_meta", "MlxRing")), get_args(InstanceMeta)
-    )
+    where, division = call.options(Where), call.options(Division)
     state = call.daemon.state()
-    excluded, only = _nodes(node_items(state), chosen.get("exclude"), chosen.get("only"))
+    excluded, only = _nodes(node_items(state), where.exclude, where.only)
     wanted = {
         "model_id": ModelId(find_model_id(call, model)),
-        "sharding": sharding,
-        "instance_meta": link,
-        "min_nodes": chosen.get("min_nodes", 1),
+        "sharding": division.sharding.value,
+        "instance_meta": division.instance_meta.value,
+        "min_nodes": division.min_nodes,
         "excluded_nodes": excluded,
     }
     return Order(
@@ -116,15 +151,8 @@ def _nodes(
     return excluded, chosen
 
 
-def _choice(option: str, typed: str, choices: Sequence[str]) -> str:
-    for choice in choices:
-        if typed.casefold() == choice.casefold():
-            return choice
-    raise UsageMistake(f"{option} {typed}: choose one of {', '.join(choices)}")
-
-
 def find_model_id(call: Invocation, typed: str) -> str:
-    """The id in full. One with a slash goes to the daemon as it is: it may know more."""
+    """The full id. An id with a slash is passed on unchanged: the daemon may know more models."""
     from skulkctl.models.rows import find_model
 
     if "/" in typed:
@@ -165,7 +193,7 @@ def fetch_previews(
         return call.daemon.previews(order.params, need_files=need_files)
     except RouteMissing as error:
         raise RouteMissing(
-            "this server cannot plan without placing",
+            "this server cannot preview placements",
             hints=[f"place it:  skulkctl place {order.model_id}"],
             details=error.details,
         ) from error
@@ -245,12 +273,12 @@ def _explained(call: Invocation, order: Order, error: CliError) -> CliError:
     return refused(order, error.why, error) if type(error) is Refused else error
 
 
-def refused(order: Order, lines: Sequence[str], said: CliError | None = None) -> Refused:
+def refused(order: Order, lines: Sequence[str], cause: CliError | None = None) -> Refused:
     """Reasons by line with nodes by name, and what would help."""
     from skulkctl.placement.instances import instance_items
     from skulkctl.placement.plans import refusal_lines, room_hint
 
-    code = said.code if said else None
+    code = cause.code if cause else None
     why, hints = refusal_lines(lines, order.state)
     if not hints and code == _NO_ROOM:
         room = room_hint(instance_items(order.state))
@@ -260,5 +288,5 @@ def refused(order: Order, lines: Sequence[str], said: CliError | None = None) ->
         f"cannot place {order.model_id}{' yet' if later else ''}",
         *why,
         hints=["try again in a few seconds", *hints] if later else hints,
-        details=said.details if said else (),
+        details=cause.details if cause else (),
     )

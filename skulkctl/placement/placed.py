@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from skulkctl.errors import CliError, NotFound, UsageMistake
+from skulkctl.errors import CliError, NotFound, Refused, UsageMistake
 from skulkctl.names import Candidate, find_one, model_aliases
-from skulkctl.placement.instances import InstanceItem, models_of, short_instance
+from skulkctl.placement.instances import (
+    InstanceItem,
+    instance_items,
+    models_of,
+    short_instance,
+)
+
+if TYPE_CHECKING:
+    from skulkctl.daemon.state import ClusterState
+    from skulkd.wire.instances import Instance
 
 _BEST_FIRST = ("ready", "starting", "failed")
 
@@ -21,14 +31,41 @@ def choose_placed(items: Sequence[InstanceItem], typed: str | None) -> InstanceI
     if best["status"] == "failed":
         short = short_instance(best["id"])
         raise CliError(
-            f"{model_id} ({short}) cannot answer",
-            best["detail"] or "its runner has failed",
+            f"{model_id} ({short}) cannot respond",
+            best["detail"] or "its runner failed",
             hints=[
                 "skulkctl diagnose",
                 f"start again:  skulkctl delete {short} && skulkctl place {model_id} --wait",
             ],
         )
     return best
+
+
+class NoChatModel(Refused):
+    """The model makes embeddings."""
+
+
+def choose_chat_model(state: ClusterState, typed: str | None) -> InstanceItem:
+    """As `choose_placed`, of models that generate text. Raises NoChatModel, too."""
+    items = instance_items(state)
+    embedding = {key for key, one in state.instances.items() if _embeds(one)}
+    # Without a name, an embedding model beside the only chat model is not meant.
+    chat = [item for item in items if item["id"] not in embedding]
+    best = choose_placed(chat if typed is None and chat else items, typed)
+    if best["id"] in embedding:
+        raise NoChatModel(
+            f"{best['modelId']} is an embedding model and generates no text",
+            hints=[
+                "turn texts into vectors:  POST /v1/embeddings, or /api/embed for Ollama clients",
+                "models that generate text have no tag embedding:  skulkctl models",
+            ],
+        )
+    return best
+
+
+def _embeds(instance: Instance) -> bool:
+    cards = (shard.model_card for shard in instance.shard_assignments.runner_to_shard.values())
+    return any("TextEmbedding" in card.tasks for card in cards)
 
 
 def find_placed(items: Sequence[InstanceItem], typed: str | None) -> list[InstanceItem]:
@@ -64,7 +101,7 @@ def _only_one(models: Sequence[str]) -> str:
         raise NotFound(
             "nothing is placed", hints=["skulkctl models", "skulkctl place MODEL --wait"]
         )
-    raise UsageMistake(f"{len(models)} models are placed; name one of them", *models)
+    raise UsageMistake(f"{len(models)} models are placed; specify one", *models)
 
 
 def _not_placed(typed: str, models: Sequence[str]) -> NotFound:

@@ -8,10 +8,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NotRequired, TypedDict
 
-from skulkctl.layout import hanging
+from skulkctl.output.layout import hanging
+from skulkctl.output.tables import EMPTY, Column, plain, render, share, size
+from skulkctl.output.units import size_text
 from skulkctl.placement.instances import InstanceItem, instance_item, layers_text, short_instance
-from skulkctl.tables import EMPTY, Column, plain, render, size
-from skulkctl.units import size_text
 from skulkd.wire.ids import NodeId
 
 if TYPE_CHECKING:
@@ -24,29 +24,43 @@ if TYPE_CHECKING:
         PlacementPreviewResponse,
     )
 
-SHARDINGS = ("Pipeline", "Tensor")
-METAS = ("MlxRing", "MlxJaccl")
 _HINT = "hint: "
 
 PLAN = (
     # Ranks are in order, and the sum can be checked without the layers.
     Column("rank", "rank", "Rank.", right=True, spare=5),
-    Column("node", "node", "Node of this rank."),
-    Column("layers", "layers", "Layers it holds, of all.", spare=6),
-    Column("weights", "weightBytes", "Weights it holds.", text=size, right=True),
+    Column("node", "node", "Node that runs this rank."),
+    Column("layers", "layers", "Layers on this node / all layers.", spare=6),
+    Column("weights", "weightBytes", "Memory for weights on this node.", text=size, right=True),
 )
 
 
 ARITHMETIC = (
-    Column("overhead", "overheadBytes", "Working memory on top.", text=size, right=True, spare=2),
     Column(
-        "kv", "kvBytes", "Room for a conversation of 8192 tokens.", text=size, right=True, spare=3
+        "overhead", "overheadBytes", "Additional working memory.", text=size, right=True, spare=2
     ),
-    Column("floor", "floorBytes", "What every runner takes.", text=size, right=True, spare=4),
-    Column("need", "needBytes", "All of it together.", text=size, right=True),
-    Column("usable", "usableBytes", "What the node may give.", text=size, right=True),
+    Column(
+        "kv", "kvBytes", "Memory for the KV cache of 8192 tokens.", text=size, right=True, spare=3
+    ),
+    Column(
+        "floor",
+        "floorBytes",
+        "Fixed memory of each runner process.",
+        text=size,
+        right=True,
+        spare=4,
+    ),
+    Column("need", "needBytes", "Total memory needed.", text=size, right=True),
+    Column(
+        "usable",
+        "usableBytes",
+        "Memory available on the node.",
+        text=size,
+        right=True,
+        ratio=share("needBytes", "usableBytes"),
+    ),
 )
-_POOL = Column("of", "pool", "Memory that models go to: RAM or GPU.")
+_POOL = Column("of", "pool", "Kind of memory that holds the model: RAM or GPU.")
 _POOLS = {"ram": "RAM", "vram": "GPU"}
 
 
@@ -55,7 +69,10 @@ def _unpacked(value: object) -> str:
 
 
 _UNPACKED = Column(
-    "unpacked", "unpackedFromBytes", "Stored size of weights that are unpacked.", text=_unpacked
+    "unpacked",
+    "unpackedFromBytes",
+    "Stored size of weights that are unpacked on loading.",
+    text=_unpacked,
 )
 
 
@@ -239,11 +256,11 @@ def refusal_lines(lines: Sequence[str], state: ClusterState) -> tuple[list[str],
     reasons: list[str] = []
     hints: list[str] = []
     for line in lines:
-        said = _in_gib(_with_names(line, state))
-        if said.startswith(_HINT):
-            hints.append(said.removeprefix(_HINT))
+        reason = _in_gib(_with_names(line, state))
+        if reason.startswith(_HINT):
+            hints.append(reason.removeprefix(_HINT))
         else:
-            reasons += _sentences(said)
+            reasons += _sentences(reason)
     return reasons, hints
 
 

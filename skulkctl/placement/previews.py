@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypedDict
 
-from skulkctl.layout import hanging, unique_prefixes
+from skulkctl.output.layout import hanging, unique_prefixes
+from skulkctl.output.tables import EMPTY, Column, Resource, plain, render
 from skulkctl.placement.plans import RankItem, need_columns, planned, refusal_lines
-from skulkctl.tables import EMPTY, Column, Resource, plain, render
 
 if TYPE_CHECKING:
     from skulkctl.daemon.state import ClusterState
@@ -37,16 +37,18 @@ def _node_count(value: object) -> str:
 PREVIEWS = Resource(
     kind="PreviewList",
     name_path="planId",
-    empty_hint="the daemon knows no node yet:  skulkctl nodes",
+    empty_hint="the daemon has not seen any node yet:  skulkctl nodes",
     columns=(
         Column("sharding", "sharding", "Pipeline (by layers) or Tensor."),
         Column("link", "link", "How the ranks are connected: MlxRing or MlxJaccl (RDMA).", spare=1),
-        Column("fits", "fits", "Whether it can be placed so.", status=True),
-        Column("count", "nodes", "How many nodes it takes.", text=_node_count, right=True, spare=3),
+        Column("fits", "fits", "Whether the model can be placed this way.", status=True),
+        Column("count", "nodes", "Number of nodes.", text=_node_count, right=True, spare=3),
         Column("nodes", "nodes", "Nodes that would hold a shard, by rank."),
-        Column("context", "contextTokenLimit", "Longest context in tokens.", right=True, spare=2),
-        Column("plan", "planId", "Name of the plan, for place --plan."),
-        Column("reason", "reason", "Why it cannot be placed so.", wide=True),
+        Column(
+            "context", "contextTokenLimit", "Maximum context length in tokens.", right=True, spare=2
+        ),
+        Column("plan", "planId", "Id of the plan, for place --plan."),
+        Column("reason", "reason", "Why the model cannot be placed this way.", wide=True),
     ),
 )
 _PLAN = Column("plan", "planId", "Plan.", short=unique_prefixes(9))
@@ -112,7 +114,7 @@ def preview_screen(items: Sequence[PreviewItem], table: str, room: int | None = 
 
 
 def _reasons(item: PreviewItem, room: int | None) -> str:
-    head = f"{plain(item['sharding'])} over {plain(item['link'])} does not work:"
+    head = f"{plain(item['sharding'])} over {plain(item['link'])} is not possible:"
     reasons = (item["reason"] or "").split("; ")
     lines = [head, *(line for reason in reasons for line in hanging("  ", reason, room))]
     return "".join(f"{line}\n" for line in lines)

@@ -9,7 +9,9 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from skulkctl.errors import CliError, DeadlinePassed, UsageMistake
+from skulkctl.errors import CliError, DeadlinePassed
+from skulkctl.output.progress import Part, Progress
+from skulkctl.output.units import age_text
 from skulkctl.placement.downloads import ONGOING
 from skulkctl.placement.instances import (
     InstanceItem,
@@ -22,8 +24,6 @@ from skulkctl.placement.instances import (
 from skulkctl.placement.moves import move_line, with_moves
 from skulkctl.placement.plans import place_again
 from skulkctl.polling import LOOK_S, poll_until
-from skulkctl.progress import ProgressLine
-from skulkctl.units import age_text
 from skulkd.wire.runners import (
     GIVEN_UP,
     MEMORY_GUARD,
@@ -33,12 +33,9 @@ from skulkd.wire.runners import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
+    from skulkctl.cli import Invocation
     from skulkctl.daemon.state import ClusterState
-    from skulkctl.invocation import Invocation
 
-GOALS = ("ready", "deleted")
 ENDS = ("failed", "deleted")
 WAIT_S = 600.0
 PATIENCE_S = 10.0
@@ -65,16 +62,12 @@ class Goal:
         return f"{self.model_id} ({short_instance(self.instance_id)})"
 
 
-def read_fail_on(typed: str | None, wanted: str) -> frozenset[str]:
-    """`failed,deleted` or `none`; without it everything that makes the goal impossible."""
-    if typed is None:
-        return frozenset(ENDS if wanted == "ready" else ())
+def parse_ends(typed: str) -> frozenset[str]:
+    """`failed,deleted` or `none`. Raises ValueError."""
     words = frozenset(word.strip() for word in typed.split(",") if word.strip() != "none")
     unknown = sorted(words.difference(ENDS))
     if unknown:
-        raise UsageMistake(
-            f"--fail-on {unknown[0]}: choose from {', '.join(ENDS)}, or none",
-        )
+        raise ValueError(f"{unknown[0]!r} is not one of {', '.join(ENDS)}, or none")
     return words
 
 
@@ -86,11 +79,11 @@ def wait_for(call: Invocation, goal: Goal, patience_s: float = PATIENCE_S) -> In
     """
     limit_s = call.timeout_s(WAIT_S)
     work = "starting" if goal.wanted == "ready" else "stopping"
-    call.if_interrupted = f"{goal.name} goes on {work} in the cluster"
-    with ProgressLine(call.quiet) as line:
+    call.if_interrupted = f"{goal.name} continues {work} in the cluster"
+    with Progress(call.quiet) as line:
         watch = _Watch(call, goal, line)
         found = poll_until(
-            watch.fetch, watch.look, limit_s, patience_s=patience_s, on_error=watch.show_no_answer
+            watch.fetch, watch.check, limit_s, patience_s=patience_s, on_error=watch.show_no_answer
         )
     call.if_interrupted = None
     if found is None:
@@ -99,9 +92,9 @@ def wait_for(call: Invocation, goal: Goal, patience_s: float = PATIENCE_S) -> In
 
 
 class _Watch:
-    """Looks at one instance; remembers what was told of it."""
+    """Checks one instance; remembers which moves were printed."""
 
-    def __init__(self, call: Invocation, goal: Goal, line: ProgressLine) -> None:
+    def __init__(self, call: Invocation, goal: Goal, line: Progress) -> None:
         self._call, self._goal, self._line = call, goal, line
         self._moves = _Moves(call, line)
         self._grace = _Grace()
@@ -110,7 +103,7 @@ class _Watch:
     def fetch(self, left_s: float) -> ClusterState:
         return self._call.daemon.within(min(LOOK_S, left_s)).state()
 
-    def look(self, state: ClusterState) -> bool | None:
+    def check(self, state: ClusterState) -> bool | None:
         """True when the goal is reached. Raises CliError when it cannot be any more."""
         items = instance_items(state)
         item = next((item for item in items if item["id"] == self._goal.instance_id), None)
@@ -133,9 +126,9 @@ def _is_reached(goal: Goal, item: InstanceItem | None) -> bool:
 
 
 class _Moves:
-    """Tells of every move of the instance, once; asks only when one may have happened."""
+    """Prints every move of the instance once; fetches its record only if one may have happened."""
 
-    def __init__(self, call: Invocation, line: ProgressLine) -> None:
+    def __init__(self, call: Invocation, line: Progress) -> None:
         self._call, self._line = call, line
         self._runners: list[str] | None = None
         self._told = 0
@@ -153,7 +146,7 @@ class _Moves:
         moves = rows[0].record.moves if rows else []
         for move in moves[self._told :]:
             self._line.clear()
-            self._call.talk.note(f"moved {move_line(move)}")
+            self._call.messages.note(f"moved {move_line(move)}")
         self._told = len(moves)
         return with_moves([item], answer)[0]
 
@@ -222,7 +215,7 @@ def _last_phase(call: Invocation, runner: RunnerItem) -> str | None:
     try:
         diagnostics = call.daemon.within(LOOK_S).node_diagnostics(runner["nodeId"])
     except CliError as error:
-        call.talk.detail(error.what)
+        call.messages.detail(error.what)
         return None
     for record in diagnostics.supervisor_runners:
         if record.runner_id == runner["id"]:
@@ -231,46 +224,35 @@ def _last_phase(call: Invocation, runner: RunnerItem) -> str | None:
     return None
 
 
-def _progress(goal: Goal, item: InstanceItem | None) -> tuple[str, str, float | None]:
-    """Stage, text and fraction for the progress line."""
+def _progress(goal: Goal, item: InstanceItem | None) -> tuple[str, str, list[Part], str]:
+    """Stage, text, a bar for each node, and their title."""
     if item is None:
-        return "unseen", f"{goal.name}: not in the cluster's state yet", None
+        return "unseen", f"{goal.name}: not in the cluster's state yet", [], ""
     if goal.wanted == "deleted":
-        return "deleting", f"{goal.name}: waiting for its {item['totalRunners']} runners", None
+        return "deleting", f"{goal.name}: waiting for its {item['totalRunners']} runners", [], ""
     runners = item["runners"]
     ranks = [f"{runner['node']} {runner_text(runner)}" for runner in runners]
     stage = " ".join(str(runner["status"]) for runner in runners)
-    # The name comes last: it is what a narrow terminal may cut off.
-    return stage, f"{', '.join(ranks)}  {goal.name}", _fraction(runners)
+    shape = f" ({item['sharding'].lower()})" if item["sharding"] and len(runners) > 1 else ""
+    title = f"Starting {goal.name} on {', '.join(item['nodes'])}{shape}"
+    return stage, f"{', '.join(ranks)}  {goal.name}", [_part(runner) for runner in runners], title
 
 
-def _fraction(runners: Sequence[RunnerItem]) -> float | None:
-    """Bytes copied while files are on their way, layers loaded while every rank loads."""
-    copies = [runner["staging"] for runner in runners]
-    moving = [copy for copy in copies if copy is not None and copy["status"] == ONGOING]
-    if moving:
-        return _share(
-            [copy["doneBytes"] for copy in moving], [copy["totalBytes"] for copy in moving]
-        )
-    return _share(
-        [runner["layersLoaded"] for runner in runners],
-        [runner["layersToLoad"] for runner in runners],
-    )
-
-
-def _share(done: Sequence[int | None], totals: Sequence[int | None]) -> float | None:
-    """What is done of all; None when a part of it is not known."""
-    if not done or None in done or not all(totals):
-        return None
-    return sum(count or 0 for count in done) / sum(total or 0 for total in totals)
+def _part(runner: RunnerItem) -> Part:
+    """Bytes copied while its files are on their way, layers while it loads them."""
+    copy = runner["staging"]
+    if copy is not None and copy["status"] == ONGOING:
+        return Part(runner["node"], "staging", copy["doneBytes"], copy["totalBytes"])
+    doing = runner_text(runner).partition(" ")[0] if runner["layersToLoad"] else runner_text(runner)
+    return Part(runner["node"], doing, runner["layersLoaded"], runner["layersToLoad"], "layers")
 
 
 def _too_late(goal: Goal, item: InstanceItem | None, limit_s: float) -> DeadlinePassed:
-    told = f"status {item['status']}" if item else "not in the cluster's state"
-    told = f"{told}: {item['detail']}" if item and item["detail"] else told
+    status = f"status {item['status']}" if item else "not in the cluster's state"
+    status = f"{status}: {item['detail']}" if item and item["detail"] else status
     return DeadlinePassed(
         f"{goal.name} is not {goal.wanted} yet",
-        f"waited {age_text(limit_s)}; {told}; it goes on in the cluster",
+        f"waited {age_text(limit_s)}; {status}; it continues in the cluster",
         hints=[
             f"wait longer:  skulkctl wait {short_instance(goal.instance_id)} "
             f"--for {goal.wanted} --timeout 30m"

@@ -1,4 +1,4 @@
-"""Having the store download a model, and waiting until it is there."""
+"""Downloads by the store host, and waiting for them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from skulkctl.daemon.codes import STORE_NOT_CONFIGURED
 from skulkctl.errors import CliError, DeadlinePassed, Unreachable
+from skulkctl.output.progress import Part, Progress
+from skulkctl.output.units import age_text
 from skulkctl.polling import poll_until
-from skulkctl.progress import ProgressLine
-from skulkctl.units import age_text
 
 if TYPE_CHECKING:
-    from skulkctl.invocation import Invocation
+    from skulkctl.cli import Invocation
     from skulkd.wire.storage import StoreDownloadAnswer
 
 WAIT_S = 3600.0
@@ -22,8 +22,8 @@ def pull_into_store(call: Invocation, model: str) -> None:
     """Return when the model is in the store. Raises CliError when it cannot come."""
     limit_s = call.timeout_s(WAIT_S)
     answers = [call.daemon.pull(model)]
-    call.if_interrupted = f"the store goes on downloading {model}"
-    with ProgressLine(call.quiet) as line:
+    call.if_interrupted = f"the store continues downloading {model}"
+    with Progress(call.quiet) as line:
 
         def fetch(_left_s: float) -> StoreDownloadAnswer:
             return answers.pop() if answers else call.daemon.pull_status(model)
@@ -32,8 +32,9 @@ def pull_into_store(call: Invocation, model: str) -> None:
             if answer.status not in ("pending", "downloading"):
                 return answer
             part = answer.progress or 0.0
-            told = answer.error or f"the store downloads {model}: {part:.0%}"
-            line.show("fetch", told, part)
+            text = answer.error or f"the store is downloading {model}: {part:.0%}"
+            percent = Part("the store", "downloading", round(part * 100), 100, "%")
+            line.show("fetch", text, [percent], answer.error or model)
             return None
 
         found = poll_until(fetch, find, limit_s, every_s=POLL_S)
@@ -43,7 +44,7 @@ def pull_into_store(call: Invocation, model: str) -> None:
         raise CliError(
             f"cannot pull {model} into the store",
             found.error or f"its status is {found.status}",
-            hints=[f"try again, it resumes:  skulkctl model pull {model}"],
+            hints=[f"resume the download:  skulkctl model pull {model}"],
         )
 
 
@@ -63,6 +64,6 @@ def has_store(call: Invocation) -> bool:
 def _too_late(model: str, limit_s: float) -> DeadlinePassed:
     return DeadlinePassed(
         f"{model} is not in the store yet",
-        f"waited {age_text(limit_s)}; the store goes on",
+        f"waited {age_text(limit_s)}; the download continues",
         hints=["skulkctl store"],
     )

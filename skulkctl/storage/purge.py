@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TypedDict
 
-from skulkctl.layout import without_owner
 from skulkctl.nodes.rows import NO_ANSWER
-from skulkctl.tables import Column, Resource, size
-from skulkctl.units import size_text
+from skulkctl.output.layout import without_owner
+from skulkctl.output.tables import Column, Resource, size
+from skulkctl.output.units import size_text
 
 if TYPE_CHECKING:
     from skulkd.wire.storage import NodePurge, PurgedModel, PurgeResult
@@ -22,7 +22,7 @@ PURGE = Resource(
         Column("model", "modelId", "Id of the model.", short=without_owner),
         Column("size", "sizeBytes", "Bytes on disk.", size, right=True),
         Column("result", "result", "purged, would purge, in use, or NO ANSWER.", status=True),
-        Column("why", "reasons", "What uses it, or what went wrong."),
+        Column("why", "reasons", "What uses the copy, or the error."),
         Column("id", "nodeId", "Id of the node's session.", wide=True),
     ),
 )
@@ -32,10 +32,10 @@ AFTER = Resource(
     name_path="node",
     columns=(
         Column("node", "node", "Name of the node."),
-        Column("before", "stagedBytesBefore", "Staged before.", size, right=True),
-        Column("after", "stagedBytesAfter", "Staged now.", size, right=True),
-        Column("freed", "freedBytes", "Space that was freed.", size, right=True),
-        Column("free", "diskFreeBytes", "Free disk now.", size, right=True),
+        Column("before", "stagedBytesBefore", "Staged bytes before the purge.", size, right=True),
+        Column("after", "stagedBytesAfter", "Staged bytes after the purge.", size, right=True),
+        Column("freed", "freedBytes", "Freed disk space.", size, right=True),
+        Column("free", "diskFreeBytes", "Free disk space after the purge.", size, right=True),
     ),
 )
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal, NotRequired, TypedDict, get_args
 
-from skulkctl.layout import without_owner
 from skulkctl.nodes.rows import NO_ANSWER
+from skulkctl.output.layout import without_owner
+from skulkctl.output.tables import Column, Resource, age, share, size
+from skulkctl.output.units import time_text
 from skulkctl.placement.downloads import DownloadItem, download_text, downloads_to
-from skulkctl.tables import Column, Resource, age, size
-from skulkctl.units import time_text
 
 if TYPE_CHECKING:
     from skulkctl.daemon.state import ClusterState
@@ -34,28 +34,48 @@ STORAGE = Resource(
     name_path="name",
     columns=(
         Column("node", "name", "Name of the node."),
-        Column("status", "status", "ok, or NO ANSWER when the node is silent.", status=True),
-        Column("models", "modelCount", "Staged models.", right=True, spare=3),
-        Column("staged", "stagedBytes", "All staged copies.", size, right=True),
-        Column("in-use", "inUseBytes", "Copies that must stay.", size, right=True, spare=1),
+        Column("status", "status", "ok, or NO ANSWER if the node does not respond.", status=True),
+        Column("models", "modelCount", "Number of staged models.", right=True, spare=3),
+        Column("staged", "stagedBytes", "Size of all staged copies.", size, right=True),
+        Column("in-use", "inUseBytes", "Size of the copies in use.", size, right=True, spare=1),
         Column(
             "keep",
             "keepRecentBytes",
-            "What eviction leaves; - when off.",
+            "Space that eviction leaves to recently used copies; - if eviction is off.",
             size,
             right=True,
             spare=6,
         ),
         Column(
-            "evict", "nextEvictionBytes", "What the next one would free.", size, right=True, spare=2
+            "evict",
+            "nextEvictionBytes",
+            "Space that the next eviction would free.",
+            size,
+            right=True,
+            spare=2,
         ),
-        Column("events", "eventLogBytes", "The event log.", size, right=True, spare=8),
-        Column("logs", "logBytes", "Log files, daemon and runners.", size, right=True, spare=7),
-        Column("free", "diskFreeBytes", "Free disk of the staging volume.", size, right=True),
-        Column("disk", "diskTotalBytes", "Size of that volume.", size, right=True, spare=5),
-        Column("root", "stagingRoot", "The staging directory.", wide=True),
-        Column("store", "storePath", "The store, on its host.", wide=True),
-        Column("id", "id", "Id of this session.", wide=True),
+        Column("events", "eventLogBytes", "Size of the event log.", size, right=True, spare=8),
+        Column(
+            "logs",
+            "logBytes",
+            "Size of the log files of daemon and runners.",
+            size,
+            right=True,
+            spare=7,
+        ),
+        Column("free", "diskFreeBytes", "Free disk space on the staging volume.", size, right=True),
+        Column(
+            "disk",
+            "diskTotalBytes",
+            "Size of the staging volume.",
+            size,
+            right=True,
+            spare=5,
+            ratio=share("diskFreeBytes", "diskTotalBytes", free=True),
+        ),
+        Column("root", "stagingRoot", "Path of the staging directory.", wide=True),
+        Column("store", "storePath", "Path of the store, on the store host.", wide=True),
+        Column("id", "id", "Id of the daemon's current session.", wide=True),
     ),
 )
 
@@ -67,10 +87,15 @@ COPIES = Resource(
         Column("model", "modelId", "Id of the model.", short=without_owner),
         Column("size", "sizeBytes", "Bytes on disk.", size, right=True),
         Column("unused", "unusedSeconds", "Time since the last use.", age, right=True, spare=2),
-        Column("state", "state", "staged, half, in use, evict next, or how far it is."),
-        Column("why", "inUseBy", "What uses it.", spare=1),
+        Column(
+            "state",
+            "state",
+            "staged, half, in use, evict next, or the download progress.",
+            status=True,
+        ),
+        Column("why", "inUseBy", "What uses the copy.", spare=1),
         Column("last-used", "lastUsed", "Time of the last use.", wide=True),
-        Column("directory", "directory", "Where it is.", wide=True),
+        Column("directory", "directory", "Path of the copy.", wide=True),
     ),
 )
 
@@ -134,9 +159,9 @@ def _node(node: NodeStorageAnswer, state: ClusterState) -> StorageItem:
         "inUseBytes": sum(copy["sizeBytes"] or 0 for copy in copies if copy["inUse"]),
         "keepRecentBytes": storage.keep_recent_bytes,
         "nextEviction": sorted(storage.next_eviction),
-        "nextEvictionBytes": _told(storage, "next_eviction_bytes"),
+        "nextEvictionBytes": _reported(storage, "next_eviction_bytes"),
         "eventLogBytes": storage.event_log_bytes,
-        "logBytes": _told(storage, "log_bytes"),
+        "logBytes": _reported(storage, "log_bytes"),
         "diskFreeBytes": storage.disk_free_bytes,
         "diskTotalBytes": storage.disk_total_bytes,
         "stagingRoot": storage.staging_root,
@@ -145,7 +170,9 @@ def _node(node: NodeStorageAnswer, state: ClusterState) -> StorageItem:
     }
 
 
-def _told(storage: NodeStorage, field: Literal["next_eviction_bytes", "log_bytes"]) -> int | None:
+def _reported(
+    storage: NodeStorage, field: Literal["next_eviction_bytes", "log_bytes"]
+) -> int | None:
     """None when the server does not tell it, which is not 0."""
     value: int = getattr(storage, field)
     return value if field in storage.model_fields_set else None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypedDict
 
-from skulkctl.layout import without_owner
-from skulkctl.tables import Column, Resource, size
+from skulkctl.output.layout import without_owner
+from skulkctl.output.tables import Column, Resource, size
 
 if TYPE_CHECKING:
     from skulkd.wire.storage import (
@@ -21,11 +21,11 @@ STORE = Resource(
     empty_hint="download a model:  skulkctl model pull ORG/NAME",
     columns=(
         Column("model", "modelId", "Id of the model.", short=without_owner),
-        Column("size", "sizeBytes", "All its files.", size, right=True),
-        Column("files", "fileCount", "How many files.", right=True, spare=1),
-        Column("status", "status", "stored, or how far its download is.", status=True),
-        Column("added", "addedAt", "When it came into the store.", wide=True),
-        Column("directory", "directory", "Below the store's root.", wide=True),
+        Column("size", "sizeBytes", "Size of all its files.", size, right=True),
+        Column("files", "fileCount", "Number of files.", right=True, spare=1),
+        Column("status", "status", "stored, or the download progress.", status=True),
+        Column("added", "addedAt", "When the model was added to the store.", wide=True),
+        Column("directory", "directory", "Directory below the store's root.", wide=True),
     ),
 )
 

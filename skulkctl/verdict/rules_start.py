@@ -1,14 +1,13 @@
-"""Rules for placements that are not ready yet: created, connecting, loading, warming up.
+"""Rules for instances that are not ready yet: created, connecting, loading, warming up.
 
 Ids are those of the signature catalogue in the runbook.
 """
 
 from __future__ import annotations
 
-from skulkctl.verdict.draft import NEVER, Draft, eval_deadline, say, step_deadline, where
-from skulkctl.verdict.live import suspect
-from skulkctl.verdict.ranks import Group
-from skulkctl.verdict.shape import Limits
+from skulkctl.verdict.drafts import NEVER, Draft, clause, eval_deadline, step_deadline, where
+from skulkctl.verdict.findings import Limits
+from skulkctl.verdict.ranks import Group, suspect
 from skulkctl.verdict.waits import Wait
 
 
@@ -21,10 +20,10 @@ def never_reported(group: Group, limits: Limits) -> Draft | None:
     )
     if not silent:
         return None
-    says = say(silent, "has", "have") + " recorded nothing since the process was started."
+    sentences = clause(silent, "has", "have") + " recorded nothing since the process was started."
     since_s = max(rank.in_phase_s for rank in silent)
     deadlines = step_deadline(silent, limits.first_report_s, since_s, "first report")
-    return Draft("D17", (says,), silent, deadlines=deadlines)
+    return Draft("D17", (sentences,), silent, deadlines=deadlines)
 
 
 def not_connecting(group: Group, limits: Limits) -> Draft | None:
@@ -34,13 +33,13 @@ def not_connecting(group: Group, limits: Limits) -> Draft | None:
         return None
     if any(rank.status != "RunnerConnecting" for rank in before):
         return None
-    says = (
-        f"{say(before, 'is', 'are')} connecting and {last} has not begun.",
+    sentences = (
+        f"{clause(before, 'is', 'are')} connecting and {last} has not begun.",
         "The last rank goes last by design; it should follow within seconds.",
     )
     since_s = min(rank.still_s for rank in before)
     deadlines = step_deadline(before, limits.connect_s, since_s, "connect")
-    return Draft("D16", says, (last,), deadlines=deadlines)
+    return Draft("D16", sentences, (last,), deadlines=deadlines)
 
 
 def handshake(group: Group, limits: Limits) -> Draft | None:
@@ -55,19 +54,19 @@ def handshake(group: Group, limits: Limits) -> Draft | None:
     if any(rank.event == "exit" for rank in group.ranks):
         return None
     absent = suspect(group.ranks)
-    says = (
+    sentences = (
         "Every rank waits inside the group's handshake.",
         "A stale socket, a wrong address or a link that is down keeps them apart.",
     )
     if absent is not None:
         others = [rank for rank in group.ranks if rank is not absent]
-        says = (
+        sentences = (
             f"{absent.title} has begun to connect and takes no part in the handshake.",
-            f"{say(others, 'waits', 'wait')} for it.",
+            f"{clause(others, 'waits', 'wait')} for it.",
         )
     deadlines = step_deadline(group.ranks, limits.connect_s, group.still_s, "connect")
     culprits = () if absent is None else (absent,)
-    return Draft("D15", says, culprits, deadlines=deadlines, next=_again(group))
+    return Draft("D15", sentences, culprits, deadlines=deadlines, next=_again(group))
 
 
 def downloads(group: Group, limits: Limits) -> Draft | None:
@@ -75,8 +74,8 @@ def downloads(group: Group, limits: Limits) -> Draft | None:
     del limits
     if group.world_size < 2 or any(rank.status != "RunnerConnected" for rank in group.ranks):
         return None
-    says = ("Every rank is connected and waits for model files to be on all of its nodes.",)
-    return Draft("D18", says, hang_s=NEVER, next=("skulkctl status", "skulkctl storage"))
+    sentences = ("Every rank is connected and waits for model files to be on all of its nodes.",)
+    return Draft("D18", sentences, hang_s=NEVER, next=("skulkctl status", "skulkctl storage"))
 
 
 def loading(group: Group, limits: Limits) -> Draft | None:
@@ -84,8 +83,8 @@ def loading(group: Group, limits: Limits) -> Draft | None:
     busy = tuple(rank for rank in group.ranks if rank.status == "RunnerLoading")
     if not busy:
         return None
-    says = (f"{say(busy, 'is', 'are')} loading the model.",)
-    return Draft("LOAD", says, busy, hang_s=limits.load_s, next=("skulkctl instances",))
+    sentences = (f"{clause(busy, 'is', 'are')} loading the model.",)
+    return Draft("LOAD", sentences, busy, hang_s=limits.load_s, next=("skulkctl instances",))
 
 
 def rank_zero_late(group: Group, limits: Limits) -> Draft | None:
@@ -96,11 +95,11 @@ def rank_zero_late(group: Group, limits: Limits) -> Draft | None:
     waiting = [rank for rank in others if rank.status == "RunnerWarmingUp"]
     if not waiting:
         return None
-    says = (
-        f"{say(waiting, 'waits', 'wait')} in warm-up for {zero}, which has loaded "
+    sentences = (
+        f"{clause(waiting, 'waits', 'wait')} in warm-up for {zero}, which has loaded "
         "and was never told to warm up.",
     )
-    return Draft("D13", says, (zero,), deadlines=eval_deadline(waiting, limits))
+    return Draft("D13", sentences, (zero,), deadlines=eval_deadline(waiting, limits))
 
 
 def warmup_wedge(group: Group, limits: Limits) -> Draft | None:
@@ -112,15 +111,15 @@ def warmup_wedge(group: Group, limits: Limits) -> Draft | None:
     if culprit is None:
         return None
     waiting = [rank for rank in warming if rank is not culprit]
-    says = [f"{culprit.title} makes no progress in its warm-up: {where(culprit)}."]
+    sentences = [f"{culprit.title} makes no progress in its warm-up: {where(culprit)}."]
     if waiting:
-        says.append(f"{say(waiting, 'waits', 'wait')} for it.")
+        sentences.append(f"{clause(waiting, 'waits', 'wait')} for it.")
     deadlines = eval_deadline(waiting, limits)
     deadlines += step_deadline((culprit,), limits.warmup_s, culprit.still_s, "warm-up")
     first = f"skulkctl capture {group.short}/{culprit.rank}"
     # A warm-up is no request: it cannot be cancelled.
     steps = (first, f"skulkctl delete {group.short}")
-    return Draft("D14", tuple(says), (culprit,), deadlines=deadlines, next=steps)
+    return Draft("D14", tuple(sentences), (culprit,), deadlines=deadlines, next=steps)
 
 
 def warmup_together(group: Group, limits: Limits) -> Draft | None:
@@ -131,10 +130,10 @@ def warmup_together(group: Group, limits: Limits) -> Draft | None:
     if not computing and any(rank.wait not in _TOGETHER for rank in group.ranks):
         return None
     what = "makes no progress" if computing else "waits for the others"
-    says = (f"Every rank {what} in warm-up: a rank is frozen, a GPU wedged or a link down.",)
+    sentences = (f"Every rank {what} in warm-up: a rank is frozen, a GPU wedged or a link down.",)
     deadlines = eval_deadline(group.ranks, limits)
     deadlines += step_deadline(group.ranks, limits.warmup_s, group.still_s, "warm-up")
-    return Draft("D14", says, deadlines=deadlines, next=_again(group))
+    return Draft("D14", sentences, deadlines=deadlines, next=_again(group))
 
 
 _TOGETHER = (Wait.BARRIER, Wait.AGREEMENT, Wait.GATHER)

@@ -5,10 +5,15 @@ A wait with a known reason is never a hang; only ranks that all wait to be start
 
 from __future__ import annotations
 
-from skulkctl.verdict.draft import NEVER, Draft, say
+from typing import TYPE_CHECKING
+
+from skulkctl.verdict.drafts import NEVER, Draft, clause
+from skulkctl.verdict.findings import Limits
 from skulkctl.verdict.ranks import ENDING, Group, Rank
-from skulkctl.verdict.shape import Limits
-from skulkctl.verdict.waiting import FILES, MEMORY, RANKS, Waiting
+from skulkctl.verdict.waits import FILES, MEMORY, RANKS, waiting_text
+
+if TYPE_CHECKING:
+    from skulkd.wire.timeline import RunnerWaiting
 
 _MOST_SENTENCES = 3
 
@@ -32,14 +37,15 @@ def waits_to_start(group: Group, limits: Limits) -> Draft | None:
     if not found:
         return None
     ranks = tuple(rank for rank, _ in found)
-    one, many = "waits for the group to start", "wait for the group to start"
-    says = (
-        f"{say(ranks, f'has its files and {one}', f'have their files and {many}')}.",
+    singular = "has its files and waits for the group to start"
+    plural = "have their files and wait for the group to start"
+    sentences = (
+        f"{clause(ranks, singular, plural)}.",
         "The node of rank 0 starts all ranks together, as soon as it has heard of each.",
     )
     since_s = min(waiting.seconds for _, waiting in found)
     steps = (f"skulkctl wait {group.short}", f"skulkctl restart --instance {group.short}")
-    return Draft("START", says, since_s=since_s, waits_for=RANKS, next=steps)
+    return Draft("START", sentences, since_s=since_s, waits_for=RANKS, next=steps)
 
 
 def shuts_down(group: Group, limits: Limits) -> Draft | None:
@@ -47,26 +53,28 @@ def shuts_down(group: Group, limits: Limits) -> Draft | None:
     del limits
     if any(rank.status not in ENDING for rank in group.ranks):
         return None
-    says = (f"{say(group.ranks, 'is', 'are')} shutting down.",)
+    sentences = (f"{clause(group.ranks, 'is', 'are')} shutting down.",)
     steps = (f"skulkctl wait {group.short} --for deleted",)
-    return Draft("DRAIN", says, hang_s=NEVER, waits_for="shutdown", next=steps)
+    return Draft("DRAIN", sentences, hang_s=NEVER, waits_for="shutdown", next=steps)
 
 
 def _known_wait(group: Group, reason: str, rule: str, what: str) -> Draft | None:
     found = _waiting(group, reason)
     if not found:
         return None
-    says = [
+    sentences = [
         f"{rank.title} waits for {what}{_colon(waiting)}."
         for rank, waiting in found[:_MOST_SENTENCES]
     ]
     late = tuple(rank for rank, _ in found)
     rest = [rank for rank in group.ranks if rank not in late]
     if rest:
-        says.append(f"{say(rest, 'waits', 'wait')} for {'it' if len(late) == 1 else 'them'}.")
+        sentences.append(
+            f"{clause(rest, 'waits', 'wait')} for {'it' if len(late) == 1 else 'them'}."
+        )
     return Draft(
         rule,
-        tuple(says),
+        tuple(sentences),
         late,
         hang_s=NEVER,
         since_s=max(waiting.seconds for _, waiting in found),
@@ -75,7 +83,7 @@ def _known_wait(group: Group, reason: str, rule: str, what: str) -> Draft | None
     )
 
 
-def _waiting(group: Group, reason: str) -> list[tuple[Rank, Waiting]]:
+def _waiting(group: Group, reason: str) -> list[tuple[Rank, RunnerWaiting]]:
     return [
         (rank, rank.waiting)
         for rank in group.ranks
@@ -83,8 +91,9 @@ def _waiting(group: Group, reason: str) -> list[tuple[Rank, Waiting]]:
     ]
 
 
-def _colon(waiting: Waiting) -> str:
-    return f": {waiting.text}" if waiting.text else ""
+def _colon(waiting: RunnerWaiting) -> str:
+    progress = waiting_text(waiting)
+    return f": {progress}" if progress else ""
 
 
 RULES = (waits_for_files, waits_for_memory, waits_to_start)

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from skulkd.api.audit import note
 from skulkd.api.errors import answer
-from skulkd.api.peer_calls import ask_node
+from skulkd.api.node_calls import NodeCall
 from skulkd.api.routes import RouteTable
 from skulkd.api.services import Services, services
 from skulkd.wire.admin import RestartAnswer
@@ -17,8 +17,6 @@ from skulkd.wire.base import SnakeModel
 from skulkd.wire.ids import NodeId
 
 routes = RouteTable("admin")
-METHOD = "node.restart"
-DEADLINE_S = 5.0
 log = logging.getLogger(__name__)
 
 
@@ -46,15 +44,6 @@ async def post_restart(request: web.Request, query: RestartQuery) -> web.Respons
     return answer(status, said.model_dump_json().encode())
 
 
-def serve_restart(node: Services) -> None:
-    """Let other nodes pass on an operator's wish."""
-
-    async def restart(asker: NodeId, _body: bytes) -> bytes:
-        return _restart(node, asker).model_dump_json().encode()
-
-    node.peers.serve(METHOD, restart)
-
-
 def _restart(node: Services, asker: str) -> RestartAnswer:
     own = node.identity.node_id
     if not node.lifecycle.ask_restart():
@@ -66,10 +55,15 @@ def _restart(node: Services, asker: str) -> RestartAnswer:
 
 async def _restart_other(node: Services, node_id: NodeId) -> RestartAnswer:
     unknown = f"Node not found: {node_id[:200]}"
-    body = await ask_node(
-        node.peers, node_id, METHOD, b"{}", deadline_s=DEADLINE_S, unknown=unknown
-    )
+    body = await RESTART.ask(node, node_id, unknown=unknown)
     said = RestartAnswer.model_validate_json(body)
     if said.status == "restarting":
         return RestartAnswer(status="restart_sent", node_id=node_id)
     return said
+
+
+async def _answer_restart(node: Services) -> RestartAnswer:
+    return _restart(node, "another node")
+
+
+RESTART = NodeCall("node.restart", _answer_restart, deadline_s=5.0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from aiohttp import web
@@ -27,6 +27,7 @@ from skulkd.api import (
     logs,
     models,
     openai_chat,
+    openai_embeddings,
     previews,
     reference,
     restarting,
@@ -41,11 +42,18 @@ from skulkd.api import (
     tracing,
     uploads,
 )
+from skulkd.api.anthropic import routes as anthropic
 from skulkd.api.bodies import parse_body, parse_query, read_body
+from skulkd.api.errors import JSON_TYPE
 from skulkd.api.gate import Bound, gated
 from skulkd.api.middleware import make_entry
+from skulkd.api.ollama import embed as ollama_embed
+from skulkd.api.ollama import generate as ollama_generate
+from skulkd.api.ollama import models as ollama_models
+from skulkd.api.ollama import pull as ollama_pull
 from skulkd.api.protocol import ENTRY, UNHEARD
 from skulkd.api.reference import REFERENCE, Reference
+from skulkd.api.responses import routes as responses
 from skulkd.api.routes import Route, RouteTable
 from skulkd.api.services import SERVICES, Services, services
 
@@ -69,6 +77,13 @@ FAMILIES: tuple[RouteTable, ...] = (
     store.routes,
     openai_chat.routes,
     completions.routes,
+    openai_embeddings.routes,
+    responses.routes,
+    anthropic.routes,
+    ollama_generate.routes,
+    ollama_embed.routes,
+    ollama_models.routes,
+    ollama_pull.routes,
     bench.routes,
     cancel.routes,
     runner_cancel.routes,
@@ -98,16 +113,29 @@ def build_app(node: Services, families: Iterable[RouteTable] = FAMILIES) -> web.
     app[REFERENCE] = Reference(routes, node.identity.version)
     literals: dict[tuple[str, str], Bound] = {}
     for route in routes:
-        bound = gated(route, _bind(route), node.tokens.uses)
-        app.router.add_route(
-            route.method, route.path, bound, expect_handler=_leave_continue_to_reader
-        )
-        if "{" not in route.path:
-            literals[route.method, route.path] = bound
+        bound = gated(route, _bind(route), node.token_uses)
+        for method, path in _addresses(route):
+            app.router.add_route(method, path, bound, expect_handler=_leave_continue_to_reader)
+            if "{" not in path:
+                literals[method, path] = bound
     app[UNHEARD] = node.lifecycle.unheard
-    public = frozenset(route.path for route in routes if route.open_to_all)
-    app[ENTRY] = make_entry(node.access, node.lifecycle, node.metrics, literals, public)
+    public = frozenset(path for route in routes if route.open_to_all for path in route.paths)
+    formats = {
+        path: route.error_format
+        for route in routes
+        if route.error_format is not None
+        for path in route.paths
+    }
+    app[ENTRY] = make_entry(node.access, node.lifecycle, node.metrics, literals, public, formats)
     return app
+
+
+def _addresses(route: Route) -> Iterator[tuple[str, str]]:
+    """Methods and paths under which a route is found."""
+    for path in route.paths:
+        yield route.method, path
+        if route.head:
+            yield "HEAD", path
 
 
 def _bind(route: Route) -> Bound:
@@ -123,7 +151,8 @@ def _bind(route: Route) -> Bound:
             arguments["query"] = parse_query(request.query, query_model)
         if body_adapter is not None:
             raw = await read_body(request, services(request).settings.max_body_bytes)
-            arguments["body"] = parse_body(raw, request.content_type, body_adapter)
+            kind = JSON_TYPE if route.any_content_type else request.content_type
+            arguments["body"] = parse_body(raw, kind, body_adapter)
         return await route.handler(request, **arguments)
 
     return bound

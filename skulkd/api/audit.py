@@ -12,7 +12,8 @@ from contextvars import ContextVar
 from aiohttp import web
 
 from skulkd.api.callers import CALLER
-from skulkd.api.errors import ApiError, InvalidRequest
+from skulkd.api.error_mapping import as_api_error
+from skulkd.api.errors import InvalidRequest
 
 log = logging.getLogger("skulkd.audit")
 
@@ -28,7 +29,7 @@ def note(**details: object) -> None:
         noted.update({key: str(value)[:DETAIL_LIMIT] for key, value in details.items()})
 
 
-class Change:
+class AuditEntry:
     """One change, from its request to its result."""
 
     def __init__(self, request: web.Request) -> None:
@@ -60,9 +61,9 @@ class Change:
 
 
 def _status_of(error: BaseException) -> int | str:
+    if (known := as_api_error(error)) is not None:
+        return known.status
     match error:
-        case ApiError():
-            return error.status
         case InvalidRequest():
             return 422
         case web.HTTPException():

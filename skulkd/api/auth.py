@@ -9,14 +9,15 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from urllib.parse import urlsplit
 
 from skulkd.api.callers import CLUSTER_SECRET, LOCAL, Caller
-from skulkd.api.token_text import PREFIX, fits, id_of
+from skulkd.cluster.token_text import PREFIX, fits, id_of
 from skulkd.cluster.tokens import TokenTable
+from skulkd.machine.ports import is_loopback
 from skulkd.settings.overrides import host_aliases
 
 BEARER = "bearer "
@@ -37,7 +38,7 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class AuthRefusal:
     """Why a request is turned away."""
 
     status: int
@@ -47,36 +48,36 @@ class Refusal:
 
 
 _CREATE = ("create a token: skulkctl token create NAME --scope SCOPE",)
-NO_TOKEN = Refusal(
+NO_TOKEN = AuthRefusal(
     401,
     "token_required",
     "this node requires authentication: send 'Authorization: Bearer TOKEN' with a token or the "
     "cluster secret",
     _CREATE,
 )
-WRONG_TOKEN = Refusal(
+WRONG_TOKEN = AuthRefusal(
     401,
     "token_unknown",
     "the Authorization header has neither a token of this cluster nor the cluster secret",
     _CREATE,
 )
-UNKNOWN_TOKEN = Refusal(401, "token_unknown", "this cluster has no such token", _CREATE)
-REVOKED_TOKEN = Refusal(401, "token_revoked", "the token was revoked", _CREATE)
-EXPIRED_TOKEN = Refusal(401, "token_expired", "the token has expired", _CREATE)
-SECRET_OFF = Refusal(
+UNKNOWN_TOKEN = AuthRefusal(401, "token_unknown", "this cluster has no such token", _CREATE)
+REVOKED_TOKEN = AuthRefusal(401, "token_revoked", "the token was revoked", _CREATE)
+EXPIRED_TOKEN = AuthRefusal(401, "token_expired", "the token has expired", _CREATE)
+SECRET_OFF = AuthRefusal(
     401,
     "secret_not_accepted",
     "this node does not accept the cluster secret here (api.secret_for_operators is false); "
     "send a token",
     _CREATE,
 )
-FOREIGN_HOST = Refusal(
+FOREIGN_HOST = AuthRefusal(
     403,
     "foreign_host",
     "the Host header names neither this machine nor an IP address; "
     "a web page may be trying to reach the daemon",
 )
-FOREIGN_ORIGIN = Refusal(
+FOREIGN_ORIGIN = AuthRefusal(
     403,
     "foreign_origin",
     "a web page from another origin may not use this node (see api.cors_origins)",
@@ -89,7 +90,7 @@ def decide(
     host: str | None,
     origin: str | None,
     policy: Policy,
-) -> Caller | Refusal:
+) -> Caller | AuthRefusal:
     """A right token is enough from anywhere; one that is not valid any more opens nothing."""
     if authorization is not None and (found := _by_header(authorization, policy)) is not None:
         return found
@@ -102,7 +103,7 @@ def decide(
     return LOCAL
 
 
-def _by_header(authorization: str, policy: Policy) -> Caller | Refusal | None:
+def _by_header(authorization: str, policy: Policy) -> Caller | AuthRefusal | None:
     """None when the header decides nothing: whoever is local needs none and may send anything."""
     given = bearer_token(authorization)
     if secret_matches(given, policy.secret):
@@ -110,14 +111,14 @@ def _by_header(authorization: str, policy: Policy) -> Caller | Refusal | None:
     return _by_token(given, policy) if given.startswith(PREFIX) else None
 
 
-def _unknown(authorization: str | None, policy: Policy) -> Refusal:
+def _unknown(authorization: str | None, policy: Policy) -> AuthRefusal:
     if authorization is None:
         return NO_TOKEN
     is_secret = secret_matches(bearer_token(authorization), policy.secret)
     return SECRET_OFF if is_secret else WRONG_TOKEN
 
 
-def _by_token(text: str, policy: Policy) -> Caller | Refusal:
+def _by_token(text: str, policy: Policy) -> Caller | AuthRefusal:
     table, token_id = policy.tokens(), id_of(text)
     token = table.tokens.get(token_id)
     if token is None:
@@ -127,6 +128,14 @@ def _by_token(text: str, policy: Policy) -> Caller | Refusal:
     if token.expires is not None and policy.clock() >= token.expires.timestamp():
         return EXPIRED_TOKEN
     return Caller("token", token)
+
+
+def authorization(headers: Mapping[str, str]) -> str | None:
+    """The Authorization header; Anthropic's clients send the same token as `x-api-key`."""
+    if (given := headers.get("Authorization")) is not None:
+        return given
+    key = headers.get("X-Api-Key")
+    return None if key is None else f"Bearer {key}"
 
 
 def bearer_token(authorization: str) -> str:
@@ -140,18 +149,6 @@ def secret_matches(given: str, secret: str) -> bool:
     """Constant-time comparison of a bearer token with the secret."""
     bare = given.encode("utf-8", "surrogateescape")
     return bool(secret) and hmac.compare_digest(bare, secret.encode())
-
-
-@lru_cache(maxsize=256)
-def is_loopback(peer: str) -> bool:
-    """Whether an address literal is this machine, in IPv4, IPv6 or IPv4-mapped form."""
-    try:
-        address = ipaddress.ip_address(peer.partition("%")[0])
-    except ValueError:
-        return False
-    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-        return address.ipv4_mapped.is_loopback
-    return address.is_loopback
 
 
 @lru_cache(maxsize=256)

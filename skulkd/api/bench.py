@@ -9,13 +9,13 @@ from contextlib import asynccontextmanager
 
 from aiohttp import web
 
-from skulkd.api.generation import answer_whole
-from skulkd.api.openai_chat import GENERATION_ERRORS, prepare_chat
+from skulkd.api.chat_chunks import chat_response
+from skulkd.api.generation import GENERATION_ERRORS, answer_whole, prepare_chat
 from skulkd.api.routes import RouteTable
 from skulkd.api.services import services
 from skulkd.api.streams import send
-from skulkd.api.whole_answer import WholeAnswer, chat_response
 from skulkd.cluster.telemetry import Telemetry
+from skulkd.requests.answer import GeneratedAnswer
 from skulkd.wire.chat import (
     BenchChatCompletionRequest,
     BenchChatCompletionResponse,
@@ -40,12 +40,14 @@ async def post_bench_chat(
     request: web.Request, body: BenchChatCompletionRequest
 ) -> web.StreamResponse:
     node = services(request)
-    wanted = prepare_chat(node, body.model_copy(update={"stream": False}), bench=True)
+    params = await prepare_chat(node, body.model_copy(update={"stream": False}), bench=True)
     created = int(time.time())
     async with _measured(node.telemetry) as power:
-        command_id, answer = await answer_whole(request, wanted)
+        opened, answer = await answer_whole(request, params)
     _show_thinking_as_text(answer)
-    chat = chat_response(answer, command_id, body.model, created, logprobs=wanted.params.logprobs)
+    chat = chat_response(
+        answer, opened.command_id, body.model, created, logprobs=params.task.logprobs
+    )
     whole = BenchChatCompletionResponse(
         **dict(chat.model_copy(update={"usage": None})),
         generation_stats=answer.stats,
@@ -54,13 +56,13 @@ async def post_bench_chat(
     return await send(request, whole.model_dump_json().encode())
 
 
-def _show_thinking_as_text(answer: WholeAnswer) -> None:
+def _show_thinking_as_text(answer: GeneratedAnswer) -> None:
     for choice in answer.choices:
         choice.texts = [*choice.reasoning, *choice.texts]
         choice.reasoning = []
 
 
-class PowerMeter:
+class PowerSampler:
     """Adds up what nodes say they draw."""
 
     def __init__(self, telemetry: Telemetry) -> None:
@@ -99,8 +101,8 @@ class PowerMeter:
 
 
 @asynccontextmanager
-async def _measured(telemetry: Telemetry) -> AsyncIterator[PowerMeter]:
-    meter = PowerMeter(telemetry)
+async def _measured(telemetry: Telemetry) -> AsyncIterator[PowerSampler]:
+    meter = PowerSampler(telemetry)
     meter.sample()
     sampling = asyncio.create_task(meter.keep_sampling())
     try:

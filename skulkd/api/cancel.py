@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-import json
-
 from aiohttp import web
 
 from skulkd.api.callers import CALLER, Caller, allows
 from skulkd.api.errors import ApiError, ok
-from skulkd.api.peer_calls import answer_peers, ask_node
+from skulkd.api.node_calls import NodeCall
 from skulkd.api.routes import RouteTable
 from skulkd.api.services import Services, services
-from skulkd.peers import ask_others
+from skulkd.wire.base import SnakeModel
 from skulkd.wire.chat import CancelCommandResponse
 from skulkd.wire.ids import CommandId, NodeId, TokenId
 from skulkd.wire.state import State
 from skulkd.wire.tasks import BaseRequestTask
 
 routes = RouteTable("chat")
-METHOD = "command.cancel"
-DEADLINE_S = 5.0
 _UNKNOWN = "Command not found or already completed"
+
+
+class CancelQuestion(SnakeModel):
+    """To the node whose client waits; with an owner, only if the request is that token's."""
+
+    command_id: str
+    owner: TokenId | None = None
+
+
+class CancelResult(SnakeModel):
+    cancelled: bool
 
 
 @routes.post(
@@ -40,18 +47,6 @@ async def post_cancel(request: web.Request) -> web.Response:
     return ok(body.model_dump_json().encode())
 
 
-def serve_cancel(node: Services) -> None:
-    """Let other nodes end requests that clients of this one wait for."""
-
-    async def answer(body: bytes) -> bytes:
-        asked = json.loads(body)
-        owner = None if asked.get("owner") is None else TokenId(str(asked["owner"]))
-        found = await node.inference.commands.cancel(str(asked["command_id"]), owner)
-        return json.dumps({"cancelled": found}).encode()
-
-    answer_peers(node.peers, METHOD, answer)
-
-
 def _only_of(caller: Caller) -> TokenId | None:
     """Whose requests the caller may end; None: everybody's."""
     token = caller.token
@@ -59,18 +54,16 @@ def _only_of(caller: Caller) -> TokenId | None:
 
 
 async def _cancel_anywhere(node: Services, command_id: str, owner: TokenId | None) -> bool:
-    if await node.inference.commands.cancel(command_id, owner):
+    if await node.requests.cancel(command_id, owner):
         return True
-    body = json.dumps({"command_id": command_id, "owner": owner}).encode()
+    question = CancelQuestion(command_id=command_id, owner=owner)
     answering = _answering_node(node.replica.state, command_id)
     if answering is not None:
-        answer = await ask_node(
-            node.peers, answering, METHOD, body, deadline_s=DEADLINE_S, unknown=_UNKNOWN
-        )
-        return bool(json.loads(answer)["cancelled"])
+        answer = await CANCEL.ask(node, answering, question, unknown=_UNKNOWN)
+        return CancelResult.model_validate_json(answer).cancelled
     # The state learns of a request a moment after it began.
-    asked = await ask_others(node.peers, METHOD, body, deadline_s=DEADLINE_S)
-    return any(one.answer is not None and json.loads(one.answer)["cancelled"] for one in asked)
+    answers = [asked.answer for asked in await CANCEL.ask_others(node, question)]
+    return any(CancelResult.model_validate_json(answer).cancelled for answer in answers if answer)
 
 
 def _answering_node(state: State, command_id: str) -> NodeId | None:
@@ -79,3 +72,10 @@ def _answering_node(state: State, command_id: str) -> NodeId | None:
         if isinstance(task, BaseRequestTask) and task.command_id == command_id:
             return task.owner_node
     return None
+
+
+async def _answer_cancel(node: Services, question: CancelQuestion) -> CancelResult:
+    return CancelResult(cancelled=await node.requests.cancel(question.command_id, question.owner))
+
+
+CANCEL = NodeCall("command.cancel", _answer_cancel, CancelQuestion, deadline_s=5.0)

@@ -16,7 +16,7 @@ from aiohttp import hdrs, web
 
 from skulkd.api.diagnostics import diagnose
 from skulkd.api.errors import ApiError
-from skulkd.api.peer_calls import answer_peers, ask_node
+from skulkd.api.node_calls import NodeCall
 from skulkd.api.routes import RouteTable
 from skulkd.api.services import Services, services
 from skulkd.api.streams import send
@@ -31,11 +31,9 @@ from skulkd.wire.diagnostics import (
     DiagnosticProcessSample,
     RunnerSupervisorDiagnostics,
 )
-from skulkd.wire.ids import NodeId
 from skulkd.worker.log_files import log_path
 
 routes = RouteTable("diagnostics")
-METHOD = "observe.capture"
 MARGIN_S = 10.0
 # Shorter values of variables are words that stand everywhere.
 _SECRET_CHARS = 8
@@ -69,16 +67,8 @@ async def post_node_capture(
 async def post_cluster_capture(
     request: web.Request, body: DiagnosticCaptureRequest
 ) -> web.StreamResponse:
-    asked = request.match_info["node_id"]
-    answer = await ask_node(
-        services(request).peers,
-        NodeId(asked),
-        METHOD,
-        body.model_dump_json().encode(),
-        deadline_s=longest_s(body.sample_duration_seconds) + MARGIN_S,
-        unknown=f"Node not reachable: {asked[:200]}",
-    )
-    return await _answer(request, answer)
+    deadline_s = longest_s(body.sample_duration_seconds) + MARGIN_S
+    return await _answer(request, await CAPTURE.forward(request, body, deadline_s=deadline_s))
 
 
 async def _answer(request: web.Request, found: bytes) -> web.StreamResponse:
@@ -95,16 +85,6 @@ def _bundle(found: bytes) -> tuple[str, bytes]:
     node_id, at = str(capture["nodeId"]), str(capture["generatedAt"])
     about = {"at": at, "nodeId": node_id, "runnerId": (capture["runner"] or {}).get("runnerId")}
     return file_name(node_id, at.partition(".")[0]), pack_bundle(evidence(capture), about)
-
-
-def serve_capture(node: Services) -> None:
-    """Let other nodes ask for evidence of this one."""
-
-    async def answer(body: bytes) -> bytes:
-        order = DiagnosticCaptureRequest.model_validate_json(body, extra="ignore")
-        return (await capture(node, order)).model_dump_json().encode()
-
-    answer_peers(node.peers, METHOD, answer)
 
 
 async def capture(node: Services, order: DiagnosticCaptureRequest) -> DiagnosticCaptureResponse:
@@ -161,7 +141,7 @@ def _find(node: Services, order: DiagnosticCaptureRequest) -> RunnerSupervisorDi
     """The runner that both ids mean; None when neither is given."""
     if order.runner_id is None and order.task_id is None:
         return None
-    for record in node.inference.worker.diagnostics():
+    for record in node.worker.diagnostics():
         by_runner = order.runner_id in (None, record.runner_id)
         if by_runner and (order.task_id is None or order.task_id in _tasks(record)):
             return record
@@ -196,3 +176,6 @@ def redactor(node: Services) -> Redact:
     given = [value for name, value in os.environ.items() if is_secret_name(name)]
     known = [one for one in given if len(one) >= _SECRET_CHARS]
     return hide_values(redact_text, [node.access.policy.secret, config.hf_token or "", *known])
+
+
+CAPTURE = NodeCall("observe.capture", capture, DiagnosticCaptureRequest, deadline_s=MARGIN_S)

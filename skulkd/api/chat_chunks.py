@@ -1,4 +1,4 @@
-"""Frames of a streamed chat answer. Pure.
+"""Bodies of chat answers: frames of a streamed one, and the complete one. Pure.
 
 Everything that is the same in all frames of an answer is made once; a token costs one JSON text
 and one concatenation.
@@ -9,9 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from skulkd.api.sse import data, one_line, to_json
+from skulkd.requests.answer import AnswerChoice, GeneratedAnswer
 from skulkd.runner.protocol import OutputItem
 from skulkd.wire.chat import (
+    ChatCompletionChoice,
+    ChatCompletionMessage,
+    ChatCompletionResponse,
     FinishReason,
+    Logprobs,
     LogprobsContentItem,
     ToolCall,
     ToolCallItem,
@@ -22,11 +27,11 @@ _NULL = "null"
 
 
 class ChatChunks:
-    """Frames of one answer. `object` is not `….chunk`, as clients of the reference expect."""
+    """Frames of one answer. `object` is OpenAI's: its stream helpers skip any other."""
 
     def __init__(self, command_id: str, model: str, created: int) -> None:
         self._open = (
-            f'{{"id":{to_json(command_id)},"object":"chat.completion","created":{created},'
+            f'{{"id":{to_json(command_id)},"object":"chat.completion.chunk","created":{created},'
             f'"model":{to_json(model)},"choices":['
         )
         self._text_head = one_line(f"data: {self._open}{_choice_head(0)}")
@@ -53,6 +58,36 @@ class ChatChunks:
     def usage_frame(self, usage: Usage) -> str:
         """The frame of its own that `include_usage` asks for."""
         return data(f"{self._open}{_answer_tail(usage)}")
+
+
+def chat_response(
+    answer: GeneratedAnswer, command_id: str, model: str, created: int, *, logprobs: bool
+) -> ChatCompletionResponse:
+    """The body of a complete answer."""
+    return ChatCompletionResponse(
+        id=command_id,
+        created=created,
+        model=model,
+        choices=[
+            _chat_choice(index, choice, logprobs=logprobs)
+            for index, choice in enumerate(answer.choices)
+        ],
+        usage=answer.usage,
+    )
+
+
+def _chat_choice(index: int, choice: AnswerChoice, *, logprobs: bool) -> ChatCompletionChoice:
+    return ChatCompletionChoice(
+        index=index,
+        message=ChatCompletionMessage(
+            role="assistant",
+            content=choice.text,
+            reasoning_content="".join(choice.reasoning) or None,
+            tool_calls=tool_calls_of(choice.tool_calls) or None,
+        ),
+        logprobs=Logprobs(content=choice.logprobs) if logprobs else None,
+        finish_reason=choice.finish_reason,
+    )
 
 
 def tool_calls_of(calls: Sequence[ToolCallItem]) -> list[ToolCall]:

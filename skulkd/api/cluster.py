@@ -15,14 +15,16 @@ from aiohttp import web
 from pydantic import ValidationError
 
 from skulkd.api.audit import note
+from skulkd.api.error_mapping import command_error
 from skulkd.api.errors import ok
+from skulkd.api.node_calls import NodeCall
 from skulkd.api.node_warnings import node_warnings
 from skulkd.api.routes import RouteTable
 from skulkd.api.services import Services, services
 from skulkd.api.streams import send
+from skulkd.cluster.master_status import MasterStatus
 from skulkd.cluster.messages import LostMember
-from skulkd.cluster.reign import Reign
-from skulkd.peers import Peer, PeerError
+from skulkd.peers import PeerError, PeerNode, PeerRefused
 from skulkd.wire.base import format_offset
 from skulkd.wire.cluster import (
     ClusterMember,
@@ -30,15 +32,13 @@ from skulkd.wire.cluster import (
     ClusterView,
     ForgetAnswer,
     ForgetRequest,
-    Hello,
     LostNode,
+    NodePresence,
 )
 from skulkd.wire.ids import NodeId
 from skulkd.wire.state import State
 
 routes = RouteTable("cluster")
-METHOD = "node.hello"
-DEADLINE_S = 3.0
 NOT_HERE = "not in the cluster any more"
 _STARTED = time.monotonic()
 
@@ -64,31 +64,25 @@ async def get_cluster(request: web.Request) -> web.StreamResponse:
 )
 async def post_forget(request: web.Request, body: ForgetRequest) -> web.Response:
     note(name=body.name)
-    forgotten = await services(request).lost_nodes.forget(body.name)
+    try:
+        forgotten = await services(request).lost_nodes.forget(body.name)
+    except PeerRefused as refused:
+        raise command_error(refused) from refused
     return ok(forgotten.model_dump_json().encode())
-
-
-def serve_hello(node: Services) -> None:
-    """Let other nodes ask whether this one is there."""
-
-    async def answer(_asker: NodeId, _body: bytes) -> bytes:
-        return _hello(node).model_dump_json().encode()
-
-    node.peers.serve(METHOD, answer)
 
 
 async def view_cluster(node: Services) -> ClusterView:
     """Everybody that this node knows of."""
-    own, reign = node.identity.node_id, node.reign()
+    own, master = node.identity.node_id, node.master_status()
     heard = [
         ClusterMember(
             node_id=own,
             name=node.identity.name,
-            is_master=own == reign.master_node_id,
+            is_master=own == master.master_node_id,
             is_local=True,
             ok=True,
             version=node.identity.version,
-            session=reign.session,
+            session=master.session,
             uptime_seconds=_hello(node).uptime_seconds,
             round_trip_ms=0.0,
             clock_skew_seconds=0.0,
@@ -97,31 +91,31 @@ async def view_cluster(node: Services) -> ClusterView:
             warnings=node_warnings(node),
             certificates=node.tls.certificates(),
         ),
-        *await asyncio.gather(*(_greet(node, peer, reign) for peer in node.peers.others())),
+        *await asyncio.gather(*(_greet(node, peer, master) for peer in node.peers.others())),
     ]
     state = node.state.current()
     present = {member.node_id for member in heard}
-    heard += [_missing(state, one, reign) for one in state.last_seen if one not in present]
+    heard += [_missing(state, one, master) for one in state.last_seen if one not in present]
     return ClusterView(
         generated_at=format_offset(datetime.now(UTC)),
         local_node_id=own,
-        master_node_id=reign.master_node_id,
-        session=_session(reign),
+        master_node_id=master.master_node_id,
+        session=_session(master),
         namespace=node.settings.started.config.cluster.namespace,
         nodes=[_with_readings(node, state, member) for member in heard],
         lost=[_lost(one, datetime.now(UTC)) for one in node.lost_nodes.missing()],
     )
 
 
-def _hello(node: Services) -> Hello:
-    reign = node.reign()
-    return Hello(
+def _hello(node: Services) -> NodePresence:
+    master = node.master_status()
+    return NodePresence(
         name=node.identity.name,
         version=node.identity.version,
         now=time.time(),
         uptime_seconds=time.monotonic() - _STARTED,
-        master_node_id=reign.master_node_id,
-        session=reign.session,
+        master_node_id=master.master_node_id,
+        session=master.session,
         api_addresses=list(node.api_addresses()),
         warnings=node_warnings(node),
         certificates=node.tls.certificates(),
@@ -137,13 +131,13 @@ def _lost(member: LostMember, now: datetime) -> LostNode:
     )
 
 
-async def _greet(node: Services, peer: Peer, reign: Reign) -> ClusterMember:
+async def _greet(node: Services, peer: PeerNode, master: MasterStatus) -> ClusterMember:
     sent = time.time()
     facts: Mapping[str, object]
     try:
-        answer = await node.peers.ask(peer.node_id, METHOD, b"{}", deadline_s=DEADLINE_S)
+        answer = await HELLO.send(node, peer.node_id)
         back = time.time()
-        hello = Hello.model_validate_json(answer, extra="ignore")
+        hello = NodePresence.model_validate_json(answer, extra="ignore")
     except PeerError as error:
         facts = {"ok": False, "error": f"{type(error).__name__}: {error}"}
     except ValidationError as error:
@@ -154,14 +148,14 @@ async def _greet(node: Services, peer: Peer, reign: Reign) -> ClusterMember:
         {
             "node_id": peer.node_id,
             "name": peer.name,
-            "is_master": peer.node_id == reign.master_node_id,
+            "is_master": peer.node_id == master.master_node_id,
             "is_local": False,
             **facts,
         }
     )
 
 
-def _timed(hello: Hello, sent: float, back: float) -> Mapping[str, object]:
+def _timed(hello: NodePresence, sent: float, back: float) -> Mapping[str, object]:
     trip = max(0.0, back - sent)
     return {
         "ok": True,
@@ -177,12 +171,12 @@ def _timed(hello: Hello, sent: float, back: float) -> Mapping[str, object]:
     }
 
 
-def _missing(state: State, node_id: NodeId, reign: Reign) -> ClusterMember:
+def _missing(state: State, node_id: NodeId, master: MasterStatus) -> ClusterMember:
     identity = state.node_identities.get(node_id)
     return ClusterMember(
         node_id=node_id,
         name=node_id if identity is None else identity.friendly_name,
-        is_master=node_id == reign.master_node_id,
+        is_master=node_id == master.master_node_id,
         is_local=False,
         ok=False,
         error=NOT_HERE,
@@ -204,8 +198,15 @@ def _with_readings(node: Services, state: State, member: ClusterMember) -> Clust
     )
 
 
-def _session(reign: Reign) -> ClusterSession | None:
-    if reign.session is None:
+def _session(master: MasterStatus) -> ClusterSession | None:
+    if master.session is None:
         return None
-    age_s = max(0.0, time.monotonic() - reign.since)
-    return ClusterSession(id=reign.session, age_seconds=round(age_s, 3))
+    age_s = max(0.0, time.monotonic() - master.since)
+    return ClusterSession(id=master.session, age_seconds=round(age_s, 3))
+
+
+async def _answer_hello(node: Services) -> NodePresence:
+    return _hello(node)
+
+
+HELLO = NodeCall("node.hello", _answer_hello, deadline_s=3.0)

@@ -7,15 +7,29 @@ from collections.abc import Sequence
 
 from aiohttp import web
 
-from skulkd.api.errors import ApiError
-from skulkd.api.generation import Streamed, answer_streamed, answer_whole
-from skulkd.api.openai_chat import GENERATION_ERRORS
+from skulkd.api.generation import (
+    GENERATION_ERRORS,
+    StreamFormat,
+    answer_streamed,
+    answer_whole,
+)
+from skulkd.api.openai_stream import OpenAiFrames
 from skulkd.api.routes import RouteTable
 from skulkd.api.services import services
 from skulkd.api.sse import data
 from skulkd.api.streams import send
-from skulkd.api.wanted import Wanted, check_budget, check_ranges, logit_bias, stop_strings
-from skulkd.api.whole_answer import WholeAnswer
+from skulkd.requests.answer import GeneratedAnswer
+from skulkd.requests.embedding_params import check_generates
+from skulkd.requests.errors import RequestError
+from skulkd.requests.generation_params import (
+    GenerationParams,
+    check_budget,
+    check_ranges,
+    logit_bias,
+    stop_strings,
+)
+from skulkd.requests.open_request import OpenRequest
+from skulkd.requests.selection import card_of
 from skulkd.runner.protocol import GenerationOptions, OutputItem
 from skulkd.wire.chat import LogprobsContentItem, Usage
 from skulkd.wire.completions import (
@@ -41,35 +55,41 @@ DEFAULT_MAX_TOKENS = 16
     errors=GENERATION_ERRORS,
 )
 async def post_completions(request: web.Request, body: CompletionRequest) -> web.StreamResponse:
-    instances = services(request).inference.dispatcher.instances_of(body.model)
-    wanted = read_completion(body)
+    params = completion_params(body)
+    instances = await services(request).requests.dispatcher.ensure_placed(body.model)
+    check_generates(card_of(instances[0]))
     limits = [instance.context_token_limit for instance in instances]
-    check_budget(wanted.params.max_output_tokens, limits)
-    created = int(time.time())
-    echoed = wanted.options.prompt or "" if body.echo else ""
+    check_budget(params.task.max_output_tokens, limits)
+    echoed = params.options.prompt or "" if body.echo else ""
     if body.stream:
-        options = body.stream_options
-        streamed = Streamed(
-            chunks=lambda command_id: CompletionChunks(command_id, body.model, created, echoed),
-            include_usage=options is not None and options.include_usage,
-        )
-        return await answer_streamed(request, wanted, streamed)
-    command_id, answer = await answer_whole(request, wanted)
+        stream_format = StreamFormat(lambda opened: _frames(opened, body, echoed))
+        return await answer_streamed(request, params, stream_format)
+    opened, answer = await answer_whole(request, params)
     whole = CompletionResponse(
-        id=command_id,
-        created=created,
+        id=opened.command_id,
+        created=int(time.time()),
         model=body.model,
-        choices=_choices(answer, echoed, logprobs=wanted.params.logprobs),
+        choices=_choices(answer, echoed, logprobs=params.task.logprobs),
         usage=answer.usage,
     )
     return await send(request, whole.model_dump_json().encode())
 
 
-def read_completion(body: CompletionRequest) -> Wanted:
-    """What is asked for. Raises ApiError 400."""
+def _frames(opened: OpenRequest, body: CompletionRequest, echoed: str) -> OpenAiFrames:
+    options = body.stream_options
+    return OpenAiFrames(
+        opened.command_id,
+        body.model,
+        CompletionChunks(opened.command_id, body.model, int(time.time()), echoed),
+        include_usage=options is not None and options.include_usage,
+    )
+
+
+def completion_params(body: CompletionRequest) -> GenerationParams:
+    """Raises RequestError."""
     prompts = [body.prompt] if isinstance(body.prompt, str) else body.prompt
     if len(prompts) != 1 or not prompts[0]:
-        raise ApiError(400, "prompt must be one text that is not empty")
+        raise RequestError("invalid_request", "prompt must be one text that is not empty")
     check_ranges(
         {
             "temperature": body.temperature,
@@ -83,7 +103,7 @@ def read_completion(body: CompletionRequest) -> Wanted:
             "n": body.n,
         }
     )
-    params = TextGenerationTaskParams(
+    task = TextGenerationTaskParams(
         model=ModelId(body.model),
         input=[InputMessage(role="user", content=prompts[0])],
         max_output_tokens=DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens,
@@ -106,7 +126,7 @@ def read_completion(body: CompletionRequest) -> Wanted:
         presence_penalty=body.presence_penalty,
         logit_bias=logit_bias(body.logit_bias),
     )
-    return Wanted(params, options)
+    return GenerationParams(task, options)
 
 
 class CompletionChunks:
@@ -149,7 +169,7 @@ def token_columns(items: Sequence[LogprobsContentItem], offset: int) -> Completi
     )
 
 
-def _choices(answer: WholeAnswer, echoed: str, *, logprobs: bool) -> list[CompletionChoice]:
+def _choices(answer: GeneratedAnswer, echoed: str, *, logprobs: bool) -> list[CompletionChoice]:
     return [
         CompletionChoice(
             text=echoed + "".join(choice.reasoning) + choice.text,

@@ -13,12 +13,12 @@ from skulkd.api.bodies import read_body
 from skulkd.api.errors import ApiError
 from skulkd.api.placement_errors import storage_error
 from skulkd.api.routes import RouteTable
-from skulkd.api.running_settings import RunningSettings
 from skulkd.api.services import Services, services
 from skulkd.api.streams import send
 from skulkd.settings.edit import apply_put, redact
 from skulkd.settings.load import Settings
 from skulkd.settings.problems import SettingsError
+from skulkd.settings.running import RunningSettings
 from skulkd.settings.schema import join_key, secret_paths
 from skulkd.settings.writer import update_config
 from skulkd.wire.base import SnakeModel

@@ -9,17 +9,17 @@ from aiohttp import web
 from pydantic import ValidationError
 
 from skulkd.api.cluster import NOT_HERE
+from skulkd.api.node_calls import NodeCall
 from skulkd.api.node_warnings import mac_warnings
-from skulkd.api.peer_calls import answer_peers, ask_node
 from skulkd.api.routes import RouteTable
 from skulkd.api.services import Services, services
 from skulkd.api.streams import send
-from skulkd.cluster.telemetry import Readings
+from skulkd.cluster.telemetry import NodeReadings
 from skulkd.machine.collect import MemoryNow
 from skulkd.machine.redact import redact_text
 from skulkd.machine.warnings import leaked_wired_warning
 from skulkd.observe.placement_view import view_placements, with_disagreements
-from skulkd.peers import Asked, ask_others
+from skulkd.peers import Asked
 from skulkd.wire.base import format_offset
 from skulkd.wire.diagnostics import (
     ClusterDiagnostics,
@@ -28,13 +28,10 @@ from skulkd.wire.diagnostics import (
     NodeResourceDiagnostics,
     NodeRuntimeDiagnostics,
 )
-from skulkd.wire.ids import NodeId
 from skulkd.wire.machine import NodeIdentity
 
 routes = RouteTable("diagnostics")
 UNKNOWN = "Unknown"
-METHOD = "node.diagnose"
-DEADLINE_S = 5.0
 
 
 @routes.get(
@@ -57,9 +54,7 @@ async def get_node_diagnostics(request: web.Request) -> web.StreamResponse:
 async def get_cluster_diagnostics(request: web.Request) -> web.StreamResponse:
     node = services(request)
     own = node.identity.node_id
-    bundle, asked = await asyncio.gather(
-        diagnose(node), ask_others(node.peers, METHOD, deadline_s=DEADLINE_S)
-    )
+    bundle, asked = await asyncio.gather(diagnose(node), DIAGNOSE.ask_others(node))
     nodes = [
         ClusterNodeDiagnostics(node_id=own, ok=True, diagnostics=bundle),
         *(_bundle_of(one) for one in asked),
@@ -74,7 +69,7 @@ async def get_cluster_diagnostics(request: web.Request) -> web.StreamResponse:
     body = ClusterDiagnostics(
         generated_at=_now(),
         local_node_id=own,
-        master_node_id=node.reign().master_node_id,
+        master_node_id=node.master_status().master_node_id,
         nodes=nodes,
     )
     return await send(request, body.model_dump_json().encode())
@@ -90,24 +85,7 @@ async def get_cluster_diagnostics(request: web.Request) -> web.StreamResponse:
 async def get_one_node_diagnostics(request: web.Request) -> web.StreamResponse:
     asked = request.match_info["node_id"]
     unknown = f"Node diagnostics endpoint not reachable: {asked[:200]}"
-    bundle = await ask_node(
-        services(request).peers,
-        NodeId(asked),
-        METHOD,
-        b"{}",
-        deadline_s=DEADLINE_S,
-        unknown=unknown,
-    )
-    return await send(request, bundle)
-
-
-def serve_diagnostics(node: Services) -> None:
-    """Let other nodes ask for the bundle of this one."""
-
-    async def answer(_body: bytes) -> bytes:
-        return (await diagnose(node)).model_dump_json().encode()
-
-    answer_peers(node.peers, METHOD, answer)
+    return await send(request, await DIAGNOSE.forward(request, unknown=unknown))
 
 
 def _bundle_of(asked: Asked) -> ClusterNodeDiagnostics:
@@ -137,7 +115,7 @@ def _with_warnings_across(nodes: list[ClusterNodeDiagnostics]) -> list[ClusterNo
 
 async def diagnose(node: Services) -> NodeDiagnostics:
     """The bundle of this node; a reading that fails is null, with a warning."""
-    worker = node.inference.worker
+    worker = node.worker
     memory = await node.monitor.read_memory_now()
     processes, process_warnings = await node.monitor.read_processes(worker.runner_pids())
     own = node.identity.node_id
@@ -145,7 +123,9 @@ async def diagnose(node: Services) -> NodeDiagnostics:
     state = node.state.current()
     supervisors = worker.diagnostics()
     readings = node.telemetry.of(own)
-    placements, warnings = view_placements(state, supervisors, own, node.reign().master_node_id)
+    placements, warnings = view_placements(
+        state, supervisors, own, node.master_status().master_node_id
+    )
     alive = any(record.process_alive for record in supervisors)
     leaked = leaked_wired_warning(memory.wired, runner_alive=alive)
     gathered = readings.warnings if readings is not None else ()
@@ -175,8 +155,8 @@ def _runtime(node: Services, identity: NodeIdentity | None) -> NodeRuntimeDiagno
         node_id=own,
         hostname=node.identity.hostname,
         friendly_name=node.identity.name,
-        is_master=own == node.reign().master_node_id,
-        master_node_id=node.reign().master_node_id,
+        is_master=own == node.master_status().master_node_id,
+        master_node_id=node.master_status().master_node_id,
         cwd=node.identity.cwd,
         config_path=str(settings.file),
         config_file_exists=settings.file.exists(),
@@ -191,7 +171,7 @@ def _runtime(node: Services, identity: NodeIdentity | None) -> NodeRuntimeDiagno
 
 
 def _resources(
-    node: Services, readings: Readings | None, memory: MemoryNow
+    node: Services, readings: NodeReadings | None, memory: MemoryNow
 ) -> NodeResourceDiagnostics:
     own = node.identity.node_id
     return NodeResourceDiagnostics(
@@ -206,3 +186,6 @@ def _resources(
 
 def _now() -> str:
     return format_offset(datetime.now(UTC))
+
+
+DIAGNOSE = NodeCall("node.diagnose", diagnose, deadline_s=5.0)

@@ -19,8 +19,8 @@ from skulkd.api.routes import RouteTable
 from skulkd.api.services import Services, services
 from skulkd.peers import PeerError, PeerGone, PeerRefused, Peers
 from skulkd.store.errors import StoreError
-from skulkd.store.room import StoreRoom
-from skulkd.store.uses import name_of
+from skulkd.store.model_ids import unchecked_directory_name
+from skulkd.store.service import StoreService
 from skulkd.wire.ids import CommandId, ModelId, NodeId
 from skulkd.wire.shards import ShardMetadata
 from skulkd.wire.storage import (
@@ -38,7 +38,7 @@ _SHARD: TypeAdapter[ShardMetadata] = TypeAdapter(ShardMetadata)
 log = logging.getLogger(__name__)
 
 
-def serve_downloads(peers: Peers, store: StoreRoom) -> None:
+def serve_downloads(peers: Peers, store: StoreService) -> None:
     """Answer other nodes for this one."""
     jobs: set[asyncio.Task[None]] = set()
 
@@ -60,7 +60,7 @@ def serve_downloads(peers: Peers, store: StoreRoom) -> None:
     peers.serve("store.drop", drop)
 
 
-async def _bring(store: StoreRoom, shard: ShardMetadata) -> None:
+async def _bring(store: StoreService, shard: ShardMetadata) -> None:
     try:
         await store.staging.ensure(shard, from_hub=True)
     except StoreError as error:
@@ -68,13 +68,13 @@ async def _bring(store: StoreRoom, shard: ShardMetadata) -> None:
         log.warning("download of %s failed: %s", shard.model_card.model_id, error.message)
 
 
-async def _drop(store: StoreRoom, model_id: ModelId) -> None:
+async def _drop(store: StoreService, model_id: ModelId) -> None:
     """Stop bringing a model and delete what is here of it, unless somebody uses it."""
     await store.staging.cancel(model_id)
-    result = await store.caretaker.purge(model_id)
+    result = await store.evictor.purge(model_id)
     for model in result.skipped:
         raise StoreError(f"{model_id} is in use: {'; '.join(model.reasons)}")
-    store.announcer.forget(name_of(model_id))
+    store.inventory.forget(unchecked_directory_name(model_id))
 
 
 @routes.post(

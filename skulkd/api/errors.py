@@ -12,7 +12,7 @@ envelope with the request id. This module knows no handler and no request.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -84,6 +84,17 @@ class InvalidRequest(Exception):
     def __init__(self, items: Sequence[Mapping[str, Any]]) -> None:
         super().__init__(f"{len(items)} invalid values in the request")
         self.items = items
+
+
+ErrorFormat = Callable[[ApiError], web.Response]
+"""How an API family writes errors whose clients expect another body than ours."""
+
+
+def invalid_text(error: InvalidRequest) -> str:
+    """The first problem as a sentence that names the field."""
+    first = error.items[0]
+    place = ".".join(str(part) for part in first["loc"][1:]) or "the request body"
+    return f"{place}: {first['msg']}"
 
 
 def phrase(status: int) -> str:

@@ -16,8 +16,8 @@ from skulkd.api.services import Services, services
 from skulkd.api.streams import open_stream, write_deadline
 from skulkd.observe.event_disk import Record
 from skulkd.observe.event_log import json_chunks
-from skulkd.observe.event_stream import PIECE_EVENTS, Wanted, from_disk, from_memory, line_of
-from skulkd.wire.event_stream import EventQuery
+from skulkd.observe.event_stream import PIECE_EVENTS, EventFilter, from_disk, from_memory, line_of
+from skulkd.wire.event_stream import EventLine, EventQuery
 
 routes = RouteTable("events")
 LINES_TYPE = "application/x-ndjson"
@@ -47,7 +47,7 @@ async def get_events(request: web.Request) -> web.StreamResponse:
     scope="read",
     summary="Events as JSON lines with position and time; can be followed",
     query=EventQuery,
-    answer=dict[str, Any],
+    answer=EventLine,
     content_type=LINES_TYPE,
 )
 async def get_event_lines(request: web.Request, query: EventQuery) -> web.StreamResponse:
@@ -67,19 +67,19 @@ async def get_event_lines(request: web.Request, query: EventQuery) -> web.Stream
 async def _pieces(node: Services, query: EventQuery) -> AsyncIterator[list[Record]]:
     """First what is on disk, then what is in memory, then, if asked for, what comes."""
     kinds = frozenset(one.strip() for one in query.kind.split(",") if one.strip())
-    wanted = Wanted(query.after, query.since, kinds)
+    wanted = EventFilter(query.after, query.since, kinds)
     position = query.after
     writer = node.observe.event_writer
     if writer is not None and not writer.status.counting_only:
         # What was appended before this moment shall be in the file.
         await asyncio.to_thread(writer.flush, FLUSH_S)
-        records = from_disk(writer.disk.file, Wanted(query.after))
+        records = from_disk(writer.disk.file, EventFilter(query.after))
         while piece := await asyncio.to_thread(lambda: list(islice(records, PIECE_EVENTS))):
             position = piece[-1].index + 1
             yield [one for one in piece if wanted.fits(one)]
     historic = writer is None
     while True:
-        changed = node.inference.journal.next_change
+        changed = node.journal.next_change
         # Memory does not know when: now is right for what just came, and for nothing else.
         at_s = 0.0 if historic else time.time()
         piece = from_memory(node.events, position, wanted, at_s)

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
-from skulkd.api.audit import Change
+from skulkd.api.audit import AuditEntry
 from skulkd.api.callers import CALLER, SCOPE_MISSING, check_scope
 from skulkd.api.errors import ApiError
 from skulkd.api.routes import Route
@@ -40,7 +40,7 @@ def gated(route: Route, handle: Bound, uses: TokenUses) -> Bound:
 
 def _audited(handle: Bound) -> Bound:
     async def audited(request: web.Request) -> web.StreamResponse:
-        change = Change(request)
+        change = AuditEntry(request)
         try:
             response = await handle(request)
         except BaseException as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import asdict
 from uuid import uuid4
 
 from aiohttp import web
@@ -11,17 +10,19 @@ from pydantic import Field
 
 from skulkd.api.audit import note
 from skulkd.api.errors import ApiError, ok
-from skulkd.api.placement_errors import NOT_ABOUT_THE_PLAN, placement_error
+from skulkd.api.placement_errors import placement_error
 from skulkd.api.routes import RouteTable
 from skulkd.api.services import Services, services
 from skulkd.placement.nearest import Alternative
 from skulkd.placement.orders import CreateOrder, DeleteOrder, PlaceOrder
 from skulkd.placement.records import record_of
 from skulkd.placement.refusals import Refusal
-from skulkd.store.errors import BadModelIdError, StoreError, UnknownModelError
+from skulkd.scheduling.place_orders import model_shape, place_order
+from skulkd.scheduling.replacement import NOT_ABOUT_THE_PLAN
+from skulkd.store.errors import BadModelIdError, HubTimeoutError, StoreError, UnknownModelError
 from skulkd.wire.base import SnakeModel
 from skulkd.wire.cards import ModelCard
-from skulkd.wire.ids import CommandId, InstanceId, ModelId
+from skulkd.wire.ids import CommandId, InstanceId
 from skulkd.wire.instances import Instance
 from skulkd.wire.placement import (
     CreateInstanceParams,
@@ -51,7 +52,7 @@ class PlaceQuery(SnakeModel):
     query=PlaceQuery,
     body=PlaceInstanceParams,
     answer=CreateInstanceResponse,
-    errors=(400, 404, 503, 507),
+    errors=(400, 404, 503, 504, 507),
 )
 async def post_place_instance(
     request: web.Request, query: PlaceQuery, body: PlaceInstanceParams
@@ -59,7 +60,7 @@ async def post_place_instance(
     node = services(request)
     note(model=body.model_id)
     card = await find_card(node, body.model_id)
-    order = await place_order(node, body, card)
+    order = await place_order(node.placements, node.models, body, card)
     order = order.model_copy(update={"ensure": query.ensure})
     instance = await _placed(node, order)
     note(instance=instance.instance_id)
@@ -82,8 +83,8 @@ async def post_instance(request: web.Request, body: CreateInstanceParams) -> web
         instance=body.instance,
         excluded=body.excluded_nodes,
         only=body.only_nodes,
-        shape=await _shape(node, model_id),
-        news=await node.placements.news(model_id),
+        shape=await model_shape(node.models, model_id),
+        news=await node.placements.node_facts(model_id),
     )
     try:
         instance = await node.placements.create(order)
@@ -142,12 +143,14 @@ async def get_placements(request: web.Request) -> web.Response:
                 instance_id=instance_id,
                 model_id=instance.shard_assignments.model_id,
                 record=record_of(instance),
+                in_use=node.unloads.in_use(instance),
+                unloads_at=node.unloads.unloads_at(instance),
             )
             for instance_id, instance in sorted(instances.items())
         ],
         waiting=[
             _waiting(instance)
-            for instance in node.inference.dispatcher.homeless()
+            for instance in node.requests.dispatcher.unplaced()
             if instance.instance_id not in instances
         ],
     )
@@ -166,11 +169,11 @@ def _waiting(instance: Instance) -> WaitingPlacement:
 
 
 async def find_card(node: Services, model_id: str) -> ModelCard:
-    """The card of this id. Raises ApiError 404, or 400 when its files are broken.
+    """The card of this id. Raises ApiError 404, 400 when its files are broken, or HubTimeoutError.
 
     A model without a card gets one from its config.json: in the store, staged here, or on the hub.
     """
-    models = node.inference.models
+    models = node.models
     try:
         return (await models.catalogue()).require(model_id)
     except UnknownModelError as error:
@@ -178,6 +181,8 @@ async def find_card(node: Services, model_id: str) -> ModelCard:
             raise ApiError(400, problem) from error
         try:
             return await node.store.lookup.find(model_id)
+        except HubTimeoutError:
+            raise
         except BadModelIdError:
             why = ""
         except StoreError as looked:
@@ -187,31 +192,10 @@ async def find_card(node: Services, model_id: str) -> ModelCard:
         raise ApiError(404, text, refusal={"kind": error.kind}) from error
 
 
-async def place_order(node: Services, body: PlaceInstanceParams, card: ModelCard) -> PlaceOrder:
-    """The order that the master gets, with what the nodes say of themselves."""
-    return PlaceOrder(
-        instance_id=InstanceId(str(uuid4())),
-        card=card,
-        sharding=body.sharding,
-        meta=body.instance_meta,
-        min_nodes=body.min_nodes,
-        excluded=body.excluded_nodes,
-        only=body.only_nodes,
-        shape=await _shape(node, card.model_id),
-        news=await node.placements.news(card.model_id),
-    )
-
-
-async def _shape(node: Services, model_id: ModelId) -> dict[str, int]:
-    """What the files that are here say of the model beyond its card."""
-    shape = await node.inference.models.shape(model_id)
-    return {key: value for key, value in asdict(shape).items() if value is not None}
-
-
 async def _placed(node: Services, order: PlaceOrder) -> Instance:
     """An instance that fits now. What is not known yet is waited for, a little."""
     loop = asyncio.get_running_loop()
-    patience_s = node.inference.pace.placement_s
+    patience_s = node.timeouts.placement_s
     gives_up_at = loop.time() + patience_s
     while True:
         try:
@@ -226,7 +210,7 @@ async def _placed(node: Services, order: PlaceOrder) -> Instance:
 async def _nearest(node: Services, refusal: Refusal, order: PlaceOrder) -> list[Alternative]:
     if refusal.kind in NOT_ABOUT_THE_PLAN:
         return []
-    smaller = (await node.inference.models.catalogue()).smaller_variants(order.card)
+    smaller = (await node.models.catalogue()).smaller_variants(order.card)
     return node.placements.nearest(refusal, order, smaller)
 
 

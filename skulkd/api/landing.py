@@ -41,6 +41,8 @@ _ABOUT = {
     summary="What answers here, with links; a page for browsers",
     answer=ServiceInfo,
     files=(HTML_TYPE,),
+    # Ollama's own client asks this way whether a server is there.
+    head=True,
 )
 async def get_landing(request: web.Request) -> web.StreamResponse:
     identity = services(request).identity
@@ -67,7 +69,8 @@ def render(info: ServiceInfo) -> str:
         f"<title>{escape(info.node_name)}: {title}</title><style>{STYLE}</style></head><body>"
         f"<header><h1>{title}</h1><p>{escape(info.description)} This is node "
         f"<strong>{escape(info.node_name)}</strong> (<code>{escape(info.node_id)}</code>). "
-        "Operate it with <code>skulkctl status</code>.</p></header>"
+        "Operate it with <code>skulkctl status</code>, watch it with <code>skulkctl ui</code>, or "
+        "in a browser with <code>skulkctl ui --serve</code>.</p></header>"
         f"<main><table><tbody>{rows}</tbody></table></main></body></html>"
     )
 

@@ -13,6 +13,7 @@ from typing import Any
 HEAR_S = 0.5
 """A connection that says nothing for so long will not be missed."""
 _LOOK_S = 0.01
+_ABORT_TURNS = 20
 
 
 class Lifecycle:
@@ -64,8 +65,7 @@ class Lifecycle:
         self.failing_requests = True
         for task in late:
             task.cancel()
-        if late:
-            await asyncio.wait(late, timeout=abort_s)
+        await _let_finish(late, abort_s)
         return len(late)
 
     async def _hear_all(self, patience_s: float) -> None:
@@ -73,3 +73,15 @@ class Lifecycle:
         ends = time.monotonic() + patience_s
         while self.unheard and time.monotonic() < ends:  # noqa: ASYNC110 - once in a life
             await asyncio.sleep(_LOOK_S)
+
+
+async def _let_finish(tasks: set[asyncio.Task[Any]], limit_s: float) -> None:
+    """Wait for tasks, for so long as the event loop gets to run.
+
+    On a starved machine one turn of the loop may take longer than the limit, so the wait is cut
+    into short ones, and each gives every task a turn to write its error.
+    """
+    for _ in range(_ABORT_TURNS):
+        if not tasks:
+            return
+        _, tasks = await asyncio.wait(tasks, timeout=limit_s / _ABORT_TURNS)

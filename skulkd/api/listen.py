@@ -1,50 +1,21 @@
-"""Opening the sockets the API listens on, and saying who holds a port that is taken.
-
-Knows addresses and sockets; nothing of HTTP.
-"""
+"""Opening and closing the sockets that the API listens on."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import select
 import socket
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Protocol
 
-import psutil
-
-from skulkd.machine.redact import redact_command
+from skulkd.machine.ports import Address, ListenError, PortTaken, holder_of
 
 BACKLOG = 512
 _TURNS = 100
 # The loop sees a client in one turn, accepts it in the next and serves it in the one after that.
 _QUIET_TURNS = 4
 _ABSENT = {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}
-
-
-class ListenError(Exception):
-    """The address cannot be used."""
-
-
-class PortTaken(ListenError):
-    """Another process listens there."""
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Where to listen; port 0 lets the system choose."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-    def url(self, *, tls: bool) -> str:
-        return f"{'https' if tls else 'http'}://{self}"
 
 
 def open_sockets(address: Address) -> list[socket.socket]:
@@ -70,7 +41,7 @@ def open_sockets(address: Address) -> list[socket.socket]:
     return sockets
 
 
-class Listener(Protocol):
+class ApiListener(Protocol):
     """What accepts connections: asyncio's server, or our own for TLS."""
 
     @property
@@ -79,7 +50,7 @@ class Listener(Protocol):
     def close(self) -> None: ...
 
 
-async def stop_listening(servers: Iterable[Listener]) -> None:
+async def stop_listening(servers: Iterable[ApiListener]) -> None:
     """Close, but not on clients that are connected already and wait to be accepted."""
     servers = list(servers)
     listening = [sock.fileno() for server in servers for sock in server.sockets]
@@ -91,20 +62,6 @@ async def stop_listening(servers: Iterable[Listener]) -> None:
             break
     for server in servers:
         server.close()
-
-
-def holder_of(port: int) -> str | None:
-    """The process that listens on a port, as far as this user may see it."""
-    with contextlib.suppress(psutil.Error, OSError):
-        for connection in psutil.net_connections(kind="tcp"):
-            if (
-                connection.status == psutil.CONN_LISTEN
-                and connection.laddr
-                and connection.laddr.port == port
-                and connection.pid is not None
-            ):
-                return _describe(connection.pid)
-    return None
 
 
 def _resolve(address: Address) -> list[tuple[socket.AddressFamily, str]]:
@@ -130,18 +87,7 @@ def _bind(family: socket.AddressFamily, ip: str, port: int) -> socket.socket:
 
 
 def _taken_message(address: Address) -> str:
-    holder = holder_of(address.port)
-    who = f"held by {holder}" if holder else "held by a process this user cannot see"
     return (
-        f"port {address.port} is taken ({address}), {who}.\n"
+        f"port {address.port} is taken ({address}), held by {holder_of(address.port)}.\n"
         f"Stop that process, or choose another port: skulkd run --listen {address.host}:0"
     )
-
-
-def _describe(pid: int) -> str:
-    process = psutil.Process(pid)
-    try:
-        command = redact_command(process.cmdline() or [process.name()])
-        return f"pid {pid}, user {process.username()}: {command}"
-    except psutil.Error:
-        return f"pid {pid}"

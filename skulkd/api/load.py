@@ -6,7 +6,6 @@ Our own addition to the contract. A drain is told to the node itself, which keep
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Sequence
 
 from aiohttp import web
@@ -14,12 +13,12 @@ from pydantic import ValidationError
 
 from skulkd.api.audit import note
 from skulkd.api.errors import ApiError
-from skulkd.api.peer_calls import answer_peers
+from skulkd.api.node_calls import NodeCall
 from skulkd.api.routes import RouteTable
 from skulkd.api.services import Services, services
 from skulkd.api.streams import send
 from skulkd.cluster.commits import STORAGE_FAILED, STORAGE_FULL, storage_kind
-from skulkd.peers import Asked, PeerError, ask_others
+from skulkd.peers import Asked, PeerError
 from skulkd.swarm.node_load import total_load
 from skulkd.wire.ids import NodeId
 from skulkd.wire.load import (
@@ -32,9 +31,6 @@ from skulkd.wire.load import (
 )
 
 routes = RouteTable("load")
-LOAD = "load.node"
-DRAIN = "drain.set"
-DEADLINE_S = 5.0
 
 
 @routes.get(
@@ -48,7 +44,7 @@ async def get_load(request: web.Request) -> web.StreamResponse:
     own = node.swarm.load()
     rows = [
         NodeLoadRow(node_id=own.node_id, name=own.name, ok=True, load=own),
-        *(_row(asked) for asked in await ask_others(node.peers, LOAD, deadline_s=DEADLINE_S)),
+        *(_row(asked) for asked in await LOAD.ask_others(node)),
     ]
     body = ClusterLoad(
         local_node_id=own.node_id,
@@ -116,9 +112,8 @@ def _wanted(node: Services, asked_for: Sequence[str] | None) -> list[tuple[NodeI
 async def _tell(node: Services, node_id: NodeId, name: str, draining: bool) -> DrainedNode:
     if node_id == node.identity.node_id:
         return await _change_own(node, draining)
-    body = json.dumps({"draining": draining}).encode()
     try:
-        raw = await node.peers.ask(node_id, DRAIN, body, deadline_s=DEADLINE_S)
+        raw = await DRAIN.send(node, node_id, DrainRequest(draining=draining))
         return DrainedNode.model_validate_json(raw, extra="ignore")
     except (PeerError, ValidationError) as error:
         return DrainedNode(node_id=node_id, name=name, ok=False, error=str(error))
@@ -146,15 +141,13 @@ async def _change_own(node: Services, draining: bool) -> DrainedNode:
     )
 
 
-def serve_load(node: Services) -> None:
-    """Let other nodes ask for this one's load, and take it out of rotation."""
+async def _answer_load(node: Services) -> NodeLoad:
+    return node.swarm.load()
 
-    async def load(_body: bytes) -> bytes:
-        return node.swarm.load().model_dump_json().encode()
 
-    async def drain(body: bytes) -> bytes:
-        wanted = DrainRequest.model_validate_json(body)
-        return (await _change_own(node, wanted.draining)).model_dump_json().encode()
+async def _answer_drain(node: Services, request: DrainRequest) -> DrainedNode:
+    return await _change_own(node, request.draining)
 
-    answer_peers(node.peers, LOAD, load)
-    answer_peers(node.peers, DRAIN, drain)
+
+LOAD = NodeCall("load.node", _answer_load, deadline_s=5.0)
+DRAIN = NodeCall("drain.set", _answer_drain, DrainRequest, deadline_s=5.0)

@@ -15,20 +15,18 @@ from aiohttp import web
 
 from skulkd.api.capture import redactor
 from skulkd.api.errors import ApiError
-from skulkd.api.peer_calls import answer_peers, ask_node
+from skulkd.api.node_calls import NodeCall
 from skulkd.api.routes import RouteTable
 from skulkd.api.services import Services, services
 from skulkd.api.streams import send
 from skulkd.observe.log_history import lines_before
 from skulkd.observe.samplers import last_lines
 from skulkd.rotating import parts
-from skulkd.wire.ids import NodeId, RunnerId
+from skulkd.wire.ids import RunnerId
 from skulkd.wire.logs import LogLine, LogLines, LogQuery
 from skulkd.worker.log_files import log_path
 
 routes = RouteTable("diagnostics")
-METHOD = "observe.logs"
-DEADLINE_S = 5.0
 _READ_BYTES = 512 * 1024
 
 
@@ -54,26 +52,7 @@ async def get_node_logs(request: web.Request, query: LogQuery) -> web.StreamResp
     errors=(404, 502),
 )
 async def get_cluster_logs(request: web.Request, query: LogQuery) -> web.StreamResponse:
-    asked = request.match_info["node_id"]
-    answer = await ask_node(
-        services(request).peers,
-        NodeId(asked),
-        METHOD,
-        query.model_dump_json().encode(),
-        deadline_s=DEADLINE_S,
-        unknown=f"Node not reachable: {asked[:200]}",
-    )
-    return await send(request, answer)
-
-
-def serve_logs(node: Services) -> None:
-    """Let other nodes ask for the log of this one."""
-
-    async def answer(body: bytes) -> bytes:
-        query = LogQuery.model_validate_json(body)
-        return (await read_logs(node, query)).model_dump_json().encode()
-
-    answer_peers(node.peers, METHOD, answer)
+    return await send(request, await READ_LOGS.forward(request, query))
 
 
 async def read_logs(node: Services, query: LogQuery) -> LogLines:
@@ -140,3 +119,6 @@ def _runner_lines(node: Services, file: Path, runner_id: RunnerId, query: LogQue
         lines=[LogLine(text=redact(one)) for one in texts],
         cursor=cursor,
     )
+
+
+READ_LOGS = NodeCall("observe.logs", read_logs, LogQuery, deadline_s=5.0)

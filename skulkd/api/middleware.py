@@ -19,8 +19,9 @@ from aiohttp.typedefs import Handler
 from aiohttp.web_request import BaseRequest
 
 from skulkd.api import errors
-from skulkd.api.auth import Refusal, cors_headers, decide
+from skulkd.api.auth import AuthRefusal, authorization, cors_headers, decide
 from skulkd.api.callers import ANYONE, CALLER, Caller
+from skulkd.api.error_mapping import as_api_error
 from skulkd.api.lifecycle import Lifecycle
 from skulkd.api.metrics import Metrics
 from skulkd.api.protocol import Entry, RequestHandler
@@ -29,6 +30,7 @@ from skulkd.api.streams import REQUEST_ID_HEADER
 from skulkd.log import REQUEST_ID
 
 UNMATCHED = "unmatched"
+_CLIENT_HEADERS = "Authorization, Content-Type, X-Api-Key, Anthropic-Version"
 
 log = logging.getLogger(__name__)
 
@@ -39,8 +41,12 @@ def make_entry(
     metrics: Metrics,
     literals: Mapping[tuple[str, str], Handler],
     public_paths: frozenset[str],
+    error_formats: Mapping[str, errors.ErrorFormat],
 ) -> Entry:
-    """What to put around the router. `literals` are found by method and path without it."""
+    """What to put around the router. `literals` are found by method and path without it.
+
+    `error_formats` are of paths whose clients expect other bodies of errors than ours.
+    """
     prefix = secrets.token_hex(4)
     numbers = itertools.count(1)
     guard = _Guard(access, lifecycle, public_paths)
@@ -67,9 +73,9 @@ def make_entry(
                     routed = literal is None
                     response = await (literal or router)(request)
             except asyncio.CancelledError:
-                response = guard.cancelled(request)
+                response = guard.cancelled(request, error_formats.get(path))
             except Exception as error:  # noqa: BLE001 - root of a request: logged or answered
-                response = _failure(request, error, request_id)
+                response = _failure(request, error, request_id, error_formats.get(path))
             finally:
                 open_requests.discard(task)
             if not response.prepared:
@@ -108,7 +114,7 @@ class _Guard:
         if self._lifecycle.stopping and request.path not in self._access.open_paths:
             raise errors.ShuttingDown
         caller = decide(
-            request.remote, headers.get(hdrs.AUTHORIZATION), headers.get(hdrs.HOST), origin, policy
+            request.remote, authorization(headers), headers.get(hdrs.HOST), origin, policy
         )
         if isinstance(caller, Caller):
             CALLER.set(caller)
@@ -123,16 +129,18 @@ class _Guard:
         origin = request.headers.get(hdrs.ORIGIN)
         response.headers.update(cors_headers(origin, self._policy))
 
-    def cancelled(self, request: web.Request) -> web.Response:
+    def cancelled(
+        self, request: web.Request, error_format: errors.ErrorFormat | None
+    ) -> web.Response:
         """A request that the shutdown cut off gets an answer; any other cancellation goes on."""
         begun = request.writer.output_size > 0
         if not self._lifecycle.failing_requests or request.transport is None or begun:
             raise asyncio.CancelledError
         _current_task().uncancel()
-        return errors.refusal(errors.ShuttingDown())
+        return (error_format or errors.refusal)(errors.ShuttingDown())
 
 
-def _refused(refusal: Refusal) -> errors.ApiError:
+def _refused(refusal: AuthRefusal) -> errors.ApiError:
     challenge = {"WWW-Authenticate": "Bearer"} if refusal.status == 401 else {}
     told = {"kind": refusal.code, "hints": list(refusal.hints)}
     return errors.ApiError(refusal.status, refusal.message, headers=challenge, refusal=told)
@@ -151,19 +159,27 @@ def _preflight() -> web.Response:
         headers={
             hdrs.SERVER: errors.SERVER,
             hdrs.ACCESS_CONTROL_ALLOW_METHODS: "GET, POST, PUT, DELETE",
-            hdrs.ACCESS_CONTROL_ALLOW_HEADERS: "Authorization, Content-Type",
+            hdrs.ACCESS_CONTROL_ALLOW_HEADERS: _CLIENT_HEADERS,
             hdrs.ACCESS_CONTROL_MAX_AGE: "600",
         },
     )
 
 
-def _failure(request: web.Request, error: Exception, request_id: str) -> web.Response:
+def _failure(
+    request: web.Request,
+    error: Exception,
+    request_id: str,
+    error_format: errors.ErrorFormat | None,
+) -> web.Response:
     """The body that goes with an exception; a client that went away gets none."""
     if request.writer.output_size > 0:
         _break_off(request, error)
+    known = as_api_error(error)
+    if error_format is not None and isinstance(error, errors.InvalidRequest):
+        known = errors.ApiError(400, errors.invalid_text(error))
+    if known is not None:
+        return (error_format or errors.refusal)(known)
     match error:
-        case errors.ApiError():
-            return errors.refusal(error)
         case errors.InvalidRequest():
             return errors.answer(422, errors.detail_items(error.items))
         case web.HTTPNotFound():
@@ -177,7 +193,7 @@ def _failure(request: web.Request, error: Exception, request_id: str) -> web.Res
         raise error
     log.error("unexpected error in %s %s", request.method, request.path, exc_info=error)
     text = f"unexpected error, see the daemon's log for request {request_id}"
-    return errors.answer(500, errors.envelope(500, text))
+    return (error_format or errors.refusal)(errors.ApiError(500, text))
 
 
 def _break_off(request: web.Request, error: Exception) -> NoReturn:

@@ -13,8 +13,8 @@ from skulkd.api.errors import ApiError, OpenAiNotFound, ok
 from skulkd.api.routes import RouteTable
 from skulkd.api.services import Services, services
 from skulkd.api.streams import send
-from skulkd.store.catalogue import model_entry, model_list
-from skulkd.store.errors import StoreError, UnknownModelError
+from skulkd.store.cards.model_list import model_entry, model_list
+from skulkd.store.errors import HubTimeoutError, StoreError, UnknownModelError
 from skulkd.wire.base import SnakeModel
 from skulkd.wire.cards import ModelCard
 from skulkd.wire.catalogue import (
@@ -80,21 +80,23 @@ async def get_v1_model(request: web.Request) -> web.StreamResponse:
     summary="Keep the card of a model as one of the operator's own",
     body=AddCustomModelParams,
     answer=ModelListModel,
-    errors=(400,),
+    errors=(400, 504),
 )
 async def post_add_model(request: web.Request, body: AddCustomModelParams) -> web.Response:
-    inference = services(request).inference
+    node = services(request)
     note(model=body.model_id)
     try:
-        known = (await inference.models.catalogue()).get(body.model_id)
-        card = known or await services(request).store.lookup.find(body.model_id)
-        entry = await inference.models.keep_card(card)
+        known = (await node.models.catalogue()).get(body.model_id)
+        card = known or await node.store.lookup.find(body.model_id)
+        entry = await node.models.save_card(card)
+    except HubTimeoutError:
+        raise
     except StoreError as error:
         hint = (
             error.hint or f"import its files first: skulkctl model import PATH --id {body.model_id}"
         )
         raise ApiError(400, f"Failed to fetch model: {error.message}; {hint}") from error
-    inference.journal.append(CustomModelCardAdded(model_card=entry.card))
+    node.journal.append(CustomModelCardAdded(model_card=entry.card))
     return ok(model_entry(entry.card, int(time.time())).model_dump_json().encode())
 
 
@@ -106,19 +108,19 @@ async def post_add_model(request: web.Request, body: AddCustomModelParams) -> we
     errors=(404,),
 )
 async def delete_custom_model(request: web.Request) -> web.Response:
-    inference = services(request).inference
+    node = services(request)
     model_id = ModelId(request.match_info["model_id"])
     try:
-        await inference.models.drop_card(model_id)
+        await node.models.delete_card(model_id)
     except UnknownModelError as error:
         raise ApiError(404, error.message) from error
-    inference.journal.append(CustomModelCardDeleted(model_id=model_id))
+    node.journal.append(CustomModelCardDeleted(model_id=model_id))
     body = DeleteCustomModelResponse(message="Model card deleted", model_id=model_id)
     return ok(body.model_dump_json().encode())
 
 
 async def _cards(node: Services) -> Sequence[ModelCard]:
-    cards = (await node.inference.models.catalogue()).cards
+    cards = (await node.models.catalogue()).cards
     if node.settings.sources.environ.get("SKULK_ENABLE_IMAGE_MODELS", "").lower() == "true":
         return cards
     return [card for card in cards if not _IMAGE_TASKS.intersection(card.tasks)]
@@ -134,7 +136,7 @@ async def _list(request: web.Request, query: ModelsQuery) -> web.StreamResponse:
 
 
 async def _downloaded(node: Services) -> set[ModelId]:
-    here = {model.model_id for model in await node.inference.models.local_models()}
+    here = {model.model_id for model in await node.models.list()}
     return here.union(
         _card(entry).model_id
         for entries in node.replica.state.downloads.values()

@@ -14,7 +14,7 @@ def node_warnings(node: Services) -> list[NodeWarning]:
 
     Reads nothing anew.
     """
-    worker, own = node.inference.worker, node.identity.node_id
+    worker, own = node.worker, node.identity.node_id
     supervisors = worker.diagnostics()
     # Diagnostics also warn of a master that holds no rank. That is normal and needs no action, so
     # no master is given here.

@@ -91,6 +91,8 @@ def _operation(route: Route, schemas: _Schemas) -> Schema:
         "operationId": route.handler.__name__,
         "responses": _responses(route, schemas),
     }
+    if route.aliases:
+        operation["description"] = f"Also: {', '.join(route.aliases)}"
     if parameters := _path_parameters(route) + _query_parameters(route, schemas):
         operation["parameters"] = parameters
     body = route.body if route.body is not None else route.raw_body
@@ -119,7 +121,8 @@ def _responses(route: Route, schemas: _Schemas) -> Schema:
     refusals = route.errors if route.open_to_all else (*route.errors, *_EVERY_ROUTE)
     for status in refusals:
         responses.setdefault(str(status), _response(status, schemas.of(ErrorEnvelope)))
-    if (route.query is not None or route.body is not None) and "422" not in responses:
+    validated = route.query is not None or route.body is not None
+    if validated and route.error_format is None and "422" not in responses:
         responses["422"] = _response(422, schemas.of(HTTPValidationError))
     return dict(sorted(responses.items()))
 

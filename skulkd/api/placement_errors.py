@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from skulkd.api.errors import ApiError
-from skulkd.cluster.commands import CLUSTER_DOWN, NO_MASTER
+from skulkd.cluster.commands import CLUSTER_DOWN
 from skulkd.cluster.commits import STORAGE_FAILED, STORAGE_FULL, storage_kind
 from skulkd.placement.nearest import Alternative
 from skulkd.placement.refusals import Refusal
@@ -19,8 +19,6 @@ _STATUS = {
     STORAGE_FAILED: 503,
     CLUSTER_DOWN: 503,
 }
-NOT_ABOUT_THE_PLAN = frozenset({STORAGE_FULL, STORAGE_FAILED, CLUSTER_DOWN, NO_MASTER})
-"""Refusals that no other plan would avoid."""
 _NOTHING_NEAR = {
     "DoesNotFit": "see what is placed and how large models are: skulkctl instances; skulkctl models"
 }

@@ -9,7 +9,7 @@ from aiohttp import web
 from pydantic import Field
 
 from skulkd.api.errors import ApiError, ok
-from skulkd.api.instances import find_card, place_order
+from skulkd.api.instances import find_card
 from skulkd.api.placement_errors import refusal_object, refusal_text
 from skulkd.api.routes import RouteTable
 from skulkd.api.services import Services, services
@@ -18,10 +18,11 @@ from skulkd.placement.candidates import VRAM_POOL, Cluster
 from skulkd.placement.memory import need_of
 from skulkd.placement.nearest import Alternative, alternatives
 from skulkd.placement.orders import PlaceOrder, names_for, planned_instance
-from skulkd.placement.planner import Plan, Rank
+from skulkd.placement.planner import PlacementPlan, PlannedRank
 from skulkd.placement.previews import Preview, previews
 from skulkd.placement.refusals import Refusal
 from skulkd.placement.wish import Wish
+from skulkd.scheduling.place_orders import place_order
 from skulkd.wire.base import SnakeModel
 from skulkd.wire.ids import InstanceId, ModelId, NodeId
 from skulkd.wire.instances import Instance
@@ -63,7 +64,7 @@ class PlacementQuery(SnakeModel):
     summary="Every way to place a model, or why it does not work",
     query=PreviewQuery,
     answer=PlacementPreviewResponse,
-    errors=(400,),
+    errors=(400, 504),
 )
 async def get_previews(request: web.Request, query: PreviewQuery) -> web.Response:
     node = services(request)
@@ -80,12 +81,12 @@ async def get_previews(request: web.Request, query: PreviewQuery) -> web.Respons
         excluded_nodes=query.excluded_node_ids,
         only_nodes=query.only_node_ids,
     )
-    order = await place_order(node, wanted, card)
+    order = await place_order(node.placements, node.models, wanted, card)
     order = order.model_copy(update={"required": query.node_ids})
     if not query.need_files:
         order = await _with_files_to_come(node, order)
-    smaller = (await node.inference.models.catalogue()).smaller_variants(card)
-    state, cluster = node.placements.looked_at(order)
+    smaller = (await node.models.catalogue()).smaller_variants(card)
+    state, cluster = node.placements.view(order)
 
     def nearest(refusal: Refusal, wish: Wish) -> list[Alternative]:
         return alternatives(refusal, wish, cluster, state, smaller)
@@ -100,7 +101,7 @@ async def get_previews(request: web.Request, query: PreviewQuery) -> web.Respons
     summary="The instance that would be placed",
     query=PlacementQuery,
     answer=Instance,
-    errors=(400, 404),
+    errors=(400, 404, 504),
 )
 async def get_placement(request: web.Request, query: PlacementQuery) -> web.Response:
     node = services(request)
@@ -113,12 +114,12 @@ async def get_placement(request: web.Request, query: PlacementQuery) -> web.Resp
         excluded_nodes=query.excluded_node_ids,
         only_nodes=query.only_node_ids,
     )
-    order = await place_order(node, wanted, card)
-    state, cluster = node.placements.looked_at(order)
+    order = await place_order(node.placements, node.models, wanted, card)
+    state, cluster = node.placements.view(order)
     try:
         instance = planned_instance(order.wish, cluster, state, order.instance_id)
     except Refusal as refusal:
-        smaller = (await node.inference.models.catalogue()).smaller_variants(card)
+        smaller = (await node.models.catalogue()).smaller_variants(card)
         near = alternatives(refusal, order.wish, cluster, state, smaller)
         # This one does not wait, so what is pending is an answer like any other.
         told = refusal_object(refusal, near)
@@ -131,14 +132,14 @@ async def _with_files_to_come(node: Services, order: PlaceOrder) -> PlaceOrder:
 
     Files that are here and broken stay a reason.
     """
-    absent = all(news.files_problem is not None for news in order.news.values())
-    if not absent or await node.inference.models.problem(order.card.model_id) is not None:
+    absent = all(facts.files_problem is not None for facts in order.news.values())
+    if not absent or await node.models.problem(order.card.model_id) is not None:
         return order
-    news = {
-        node_id: said.model_copy(update={"files_problem": None})
-        for node_id, said in order.news.items()
+    facts = {
+        node_id: own.model_copy(update={"files_problem": None})
+        for node_id, own in order.news.items()
     }
-    return order.model_copy(update={"news": news})
+    return order.model_copy(update={"news": facts})
 
 
 def _row(
@@ -148,7 +149,7 @@ def _row(
     nearest: Callable[[Refusal, Wish], list[Alternative]],
 ) -> PlacementPreview:
     outcome = preview.outcome
-    if isinstance(outcome, Plan):
+    if isinstance(outcome, PlacementPlan):
         return _planned(preview, outcome, cluster, state)
     near = nearest(outcome, preview.wish)
     return PlacementPreview(
@@ -160,11 +161,13 @@ def _row(
     )
 
 
-def _planned(preview: Preview, found: Plan, cluster: Cluster, state: State) -> PlacementPreview:
+def _planned(
+    preview: Preview, found: PlacementPlan, cluster: Cluster, state: State
+) -> PlacementPreview:
     wish = preview.wish
     fresh = names_for(InstanceId(str(uuid4())), found.node_ids, state)
 
-    def stored(rank: Rank) -> int | None:
+    def stored(rank: PlannedRank) -> int | None:
         return need_of(wish.card, rank.part).weights_bytes if found.unpacked else None
 
     return PlacementPreview(

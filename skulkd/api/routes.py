@@ -13,7 +13,7 @@ from aiohttp import web
 from pydantic import BaseModel
 
 from skulkd.api.callers import Need
-from skulkd.api.errors import JSON_TYPE
+from skulkd.api.errors import JSON_TYPE, ErrorFormat
 
 Handler = Callable[..., Awaitable[web.StreamResponse]]
 
@@ -46,6 +46,18 @@ class Route:
     """Whether it is among a token's open requests: limited in number, ended with the token."""
     cancels: bool = False
     """A change, although less than `operate` is enough for it."""
+    aliases: tuple[str, ...] = ()
+    """Other paths of the same; the document names them in one place."""
+    head: bool = False
+    """Whether HEAD is answered, too."""
+    any_content_type: bool = False
+    """Whether a body is read as JSON whatever its media type says."""
+    error_format: ErrorFormat | None = None
+    """How errors are written; None: our envelope."""
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        return (self.path, *self.aliases)
 
     @property
     def open_to_all(self) -> bool:

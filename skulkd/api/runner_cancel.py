@@ -5,7 +5,7 @@ from __future__ import annotations
 from aiohttp import web
 
 from skulkd.api.errors import ApiError, ok
-from skulkd.api.peer_calls import answer_peers, ask_node
+from skulkd.api.node_calls import NodeCall
 from skulkd.api.routes import RouteTable
 from skulkd.api.services import Services, services
 from skulkd.wire.base import SnakeModel
@@ -14,12 +14,10 @@ from skulkd.wire.diagnostics import (
     RunnerTaskCancelResponse,
     TaskCancelStatus,
 )
-from skulkd.wire.ids import NodeId, RunnerId, TaskId
+from skulkd.wire.ids import RunnerId, TaskId
 from skulkd.worker.refusals import NoSuchTask
 
 routes = RouteTable("diagnostics")
-METHOD = "runner.cancel"
-DEADLINE_S = 9.0
 
 _MESSAGES: dict[TaskCancelStatus, str] = {
     "cancel_requested": "the runner was asked to drop the task",
@@ -28,7 +26,7 @@ _MESSAGES: dict[TaskCancelStatus, str] = {
 }
 
 
-class Order(SnakeModel):
+class RunnerTaskOrder(SnakeModel):
     """The question to the node of the runner."""
 
     runner_id: RunnerId
@@ -61,34 +59,15 @@ async def post_node_runner_cancel(
 async def post_cluster_runner_cancel(
     request: web.Request, body: RunnerTaskCancelRequest
 ) -> web.Response:
-    asked = request.match_info["node_id"]
-    order = Order(runner_id=RunnerId(request.match_info["runner_id"]), task_id=body.task_id)
-    answer = await ask_node(
-        services(request).peers,
-        NodeId(asked),
-        METHOD,
-        order.model_dump_json().encode(),
-        deadline_s=DEADLINE_S,
-        unknown=f"Node not reachable: {asked[:200]}",
-    )
-    return ok(answer)
-
-
-def serve_runner_cancel(node: Services) -> None:
-    """Let other nodes end tasks of runners of this one."""
-
-    async def answer(body: bytes) -> bytes:
-        order = Order.model_validate_json(body)
-        request = RunnerTaskCancelRequest(task_id=order.task_id)
-        return _cancel(node, order.runner_id, request).model_dump_json().encode()
-
-    answer_peers(node.peers, METHOD, answer)
+    runner_id = RunnerId(request.match_info["runner_id"])
+    order = RunnerTaskOrder(runner_id=runner_id, task_id=body.task_id)
+    return ok(await CANCEL_TASK.forward(request, order))
 
 
 def _cancel(
     node: Services, runner_id: RunnerId, body: RunnerTaskCancelRequest
 ) -> RunnerTaskCancelResponse:
-    worker = node.inference.worker
+    worker = node.worker
     records = worker.diagnostics()
     if all(record.runner_id != runner_id for record in records):
         raise ApiError(404, f"Runner not found: {runner_id[:200]}")
@@ -112,3 +91,10 @@ def _cancel(
         status=status,
         message=_MESSAGES[status],
     )
+
+
+async def _answer_cancel(node: Services, order: RunnerTaskOrder) -> RunnerTaskCancelResponse:
+    return _cancel(node, order.runner_id, RunnerTaskCancelRequest(task_id=order.task_id))
+
+
+CANCEL_TASK = NodeCall("runner.cancel", _answer_cancel, RunnerTaskOrder, deadline_s=9.0)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
 from aiohttp import web
@@ -72,24 +72,37 @@ class EventStream:
         async with write_deadline(self._request, self._write_deadline_s):
             await self.response.write_eof()
 
-    async def keep_alive(self, interval_s: float) -> None:
-        """Say something whenever nothing was said for so long; until cancelled."""
+    async def keep_alive(self, frame: str, interval_s: float) -> None:
+        """Write the frame whenever nothing was written for so long; until cancelled."""
         while True:
             silent_s = time.monotonic() - self.written_at
             if silent_s >= interval_s and not self._writing:
-                await self.write(KEEP_ALIVE)
+                await self.write(frame)
             await asyncio.sleep(max(interval_s - silent_s, interval_s / 10))
+
+
+def event(name: str, json_text: str) -> str:
+    """A frame with a name, which clients tell apart by it."""
+    return f"event: {name}\n{data(json_text)}"
 
 
 @asynccontextmanager
 async def open_event_stream(
-    request: web.Request, *, keep_alive_s: float, write_deadline_s: float
+    request: web.Request,
+    *,
+    keep_alive_s: float,
+    write_deadline_s: float,
+    headers: Mapping[str, str] = HEADERS,
+    keep_alive: str | None = KEEP_ALIVE,
 ) -> AsyncIterator[EventStream]:
-    """A 200 whose head is sent; comments keep it alive until the block ends."""
-    response = await open_stream(request, HEADERS)
+    """A 200 whose head is sent; `keep_alive` is written in silence until the block ends."""
+    response = await open_stream(request, headers)
     response.force_close()
     stream = EventStream(request, response, write_deadline_s)
-    heart = asyncio.create_task(stream.keep_alive(keep_alive_s))
+    if keep_alive is None:
+        yield stream
+        return
+    heart = asyncio.create_task(stream.keep_alive(keep_alive, keep_alive_s))
     try:
         yield stream
     finally:

@@ -10,12 +10,12 @@ from pydantic import Field, ValidationError
 
 from skulkd.api.audit import note
 from skulkd.api.errors import ApiError, ok
+from skulkd.api.node_calls import NodeCall
 from skulkd.api.routes import RouteTable
 from skulkd.api.services import Services, services
-from skulkd.peers import Asked, PeerError, PeerRefused, Peers, ask_others
-from skulkd.store.caretaker import Caretaker
+from skulkd.peers import Asked, PeerError
 from skulkd.store.errors import StoreError
-from skulkd.store.uses import name_of
+from skulkd.store.model_ids import unchecked_directory_name
 from skulkd.wire.base import SnakeModel, narrow
 from skulkd.wire.ids import CommandId, ModelId, NodeId
 from skulkd.wire.storage import (
@@ -31,29 +31,6 @@ from skulkd.wire.storage import (
 )
 
 routes = RouteTable("storage")
-LOOK_S = 5.0
-PURGE_S = 60.0
-
-
-def serve_storage(peers: Peers, caretaker: Caretaker) -> None:
-    """Answer other nodes for this one."""
-
-    async def storage(_asker: NodeId, _body: bytes) -> bytes:
-        try:
-            return (await caretaker.summary()).model_dump_json().encode()
-        except StoreError as error:
-            raise PeerRefused(peers.node_id, error.kind, error.message) from error
-
-    async def purge(_asker: NodeId, body: bytes) -> bytes:
-        wanted = PurgeRequest.model_validate_json(body)
-        try:
-            done = await caretaker.purge(wanted.model_id, dry_run=wanted.dry_run)
-        except StoreError as error:
-            raise PeerRefused(peers.node_id, error.kind, error.message) from error
-        return done.model_dump_json().encode()
-
-    peers.serve("store.storage", storage)
-    peers.serve("store.purge", purge)
 
 
 @routes.get(
@@ -64,7 +41,7 @@ def serve_storage(peers: Peers, caretaker: Caretaker) -> None:
 )
 async def get_storage(request: web.Request) -> web.Response:
     try:
-        summary = await services(request).store.caretaker.summary()
+        summary = await services(request).store.evictor.storage()
     except StoreError as error:
         raise ApiError(500, error.message) from error
     return ok(narrow(summary, NodeStorageSummary).model_dump_json().encode())
@@ -130,7 +107,7 @@ async def _run_purge(node: Services, body: PurgeRequest) -> PurgeResult:
 
 async def _everywhere(node: Services) -> list[NodeStorageAnswer]:
     """This node first, then the others by name."""
-    asked = asyncio.create_task(ask_others(node.peers, "store.storage", deadline_s=LOOK_S))
+    asked = asyncio.create_task(STORAGE.ask_others(node))
     answers = [await _own(node)]
     for one in sorted(await asked, key=lambda one: (one.peer.name, one.peer.node_id)):
         answer = NodeStorageAnswer(node_id=one.peer.node_id, name=one.peer.name, ok=False)
@@ -142,7 +119,7 @@ async def _everywhere(node: Services) -> list[NodeStorageAnswer]:
 async def _own(node: Services) -> NodeStorageAnswer:
     mine = NodeStorageAnswer(node_id=node.identity.node_id, name=node.identity.name, ok=True)
     try:
-        return mine.model_copy(update={"storage": await node.store.caretaker.summary()})
+        return mine.model_copy(update={"storage": await node.store.evictor.storage()})
     except StoreError as error:
         return mine.model_copy(update={"ok": False, "error": error.message})
 
@@ -169,7 +146,7 @@ async def _is_known(node: Services, model_id: ModelId) -> bool:
     downloads = node.replica.state.downloads.values()
     if any(e.shard_metadata.model_card.model_id == model_id for d in downloads for e in d):
         return True
-    if (await node.inference.models.catalogue()).get(model_id) is not None:
+    if (await node.models.catalogue()).get(model_id) is not None:
         return True
     staged = [
         copy.directory.rpartition("/")[2]
@@ -177,7 +154,7 @@ async def _is_known(node: Services, model_id: ModelId) -> bool:
         if answer.storage is not None
         for copy in answer.storage.staged_models
     ]
-    return name_of(model_id) in staged
+    return unchecked_directory_name(model_id) in staged
 
 
 async def _purge(
@@ -186,11 +163,10 @@ async def _purge(
     names = {node.identity.node_id: node.identity.name}
     names |= {peer.node_id: peer.name for peer in node.peers.others()}
     targets = [node_id for node_id in names if only is None or node_id in only]
-    body = wanted.model_dump_json().encode()
 
     async def one(node_id: NodeId) -> NodePurge:
         try:
-            raw = await node.peers.ask(node_id, "store.purge", body, deadline_s=PURGE_S)
+            raw = await PURGE.send(node, node_id, wanted)
             done = NodePurge.model_validate_json(raw)
         except PeerError as error:
             done = NodePurge(node_id=node_id, ok=False, error=str(error))
@@ -210,3 +186,15 @@ def _message(body: PurgeRequest, results: list[NodePurge]) -> str:
     missing = f"; {silent} did not answer" if silent else ""
     scope = f" for model {body.model_id}" if body.model_id else ""
     return f"Staging purge on {where} {did} {freed} bytes{missing}{scope}"
+
+
+async def _answer_storage(node: Services) -> NodeStorage:
+    return await node.store.evictor.storage()
+
+
+async def _answer_purge(node: Services, order: PurgeRequest) -> NodePurge:
+    return await node.store.evictor.purge(order.model_id, dry_run=order.dry_run)
+
+
+STORAGE = NodeCall("store.storage", _answer_storage, deadline_s=5.0)
+PURGE = NodeCall("store.purge", _answer_purge, PurgeRequest, deadline_s=60.0)

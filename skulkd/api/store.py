@@ -9,9 +9,9 @@ from aiohttp import web
 from skulkd.api.errors import ApiError, ok
 from skulkd.api.routes import RouteTable
 from skulkd.api.services import services
+from skulkd.store.client.connection import StoreHttpError
+from skulkd.store.client.store_client import StoreClient
 from skulkd.store.errors import StoreError, StoreUnreachableError, UnknownModelError
-from skulkd.store.store_calls import StoreCalls
-from skulkd.store.store_link import StoreRefused
 from skulkd.wire.storage import (
     StoreDeleteAnswer,
     StoreDownloadAnswer,
@@ -23,6 +23,7 @@ from skulkd.wire.storage import (
 routes = RouteTable("store")
 NOT_CONFIGURED = "Store not configured"
 UNREACHABLE = "Store unreachable"
+RETRY_AFTER_S = "5"
 
 log = logging.getLogger(__name__)
 
@@ -31,9 +32,9 @@ log = logging.getLogger(__name__)
     "/store/health", scope="read", summary="Room in the store", answer=StoreHealth, errors=(503,)
 )
 async def get_health(request: web.Request) -> web.Response:
-    calls = _calls(request)
+    client = _client(request)
     try:
-        health = await calls.health()
+        health = await client.health()
     except StoreError as error:
         log.info("store health: %s", error.message)
         raise ApiError(503, UNREACHABLE, refusal={"kind": StoreUnreachableError.kind}) from error
@@ -48,9 +49,9 @@ async def get_health(request: web.Request) -> web.Response:
     errors=(503,),
 )
 async def get_registry(request: web.Request) -> web.Response:
-    calls = _calls(request)
+    client = _client(request)
     try:
-        entries = await calls.registry()
+        entries = await client.registry()
     except StoreError as error:
         log.info("store registry: %s", error.message)
         entries = []
@@ -65,9 +66,9 @@ async def get_registry(request: web.Request) -> web.Response:
     errors=(503,),
 )
 async def get_downloads(request: web.Request) -> web.Response:
-    calls = _calls(request)
+    client = _client(request)
     try:
-        downloads = await calls.downloads()
+        downloads = await client.downloads()
     except StoreError as error:
         log.info("store downloads: %s", error.message)
         downloads = []
@@ -82,9 +83,9 @@ async def get_downloads(request: web.Request) -> web.Response:
     errors=(503,),
 )
 async def post_download(request: web.Request) -> web.Response:
-    calls = _calls(request)
+    client = _client(request)
     try:
-        answer = await calls.request_download(request.match_info["model_id"])
+        answer = await client.request_download(request.match_info["model_id"])
     except StoreError as error:
         answer = _trouble(error)
     return ok(answer.model_dump_json(exclude_unset=True).encode())
@@ -98,9 +99,9 @@ async def post_download(request: web.Request) -> web.Response:
     errors=(503,),
 )
 async def get_download_status(request: web.Request) -> web.Response:
-    calls = _calls(request)
+    client = _client(request)
     try:
-        answer = await calls.download_status(request.match_info["model_id"])
+        answer = await client.download_status(request.match_info["model_id"])
     except UnknownModelError:
         answer = StoreDownloadAnswer(status="not_found")
     except StoreError as error:
@@ -116,28 +117,31 @@ async def get_download_status(request: web.Request) -> web.Response:
     errors=(404, 409, 503),
 )
 async def delete_model(request: web.Request) -> web.Response:
-    calls = _calls(request)
+    client = _client(request)
     model_id = request.match_info["model_id"]
     try:
-        answer = await calls.delete(model_id)
-    except (UnknownModelError, StoreUnreachableError) as error:
+        answer = await client.delete(model_id)
+    except UnknownModelError as error:
         raise ApiError(404, f"Model {model_id} not in store") from error
-    except StoreRefused as error:
+    except StoreUnreachableError as error:
+        headers, kind = {"Retry-After": RETRY_AFTER_S}, {"kind": error.kind}
+        raise ApiError(503, error.message, headers=headers, refusal=kind) from error
+    except StoreHttpError as error:
         status = 409 if error.status == 409 else 502
-        raise ApiError(status, error.said.partition(": ")[2] or error.message) from error
+        raise ApiError(status, error.body.partition(": ")[2] or error.message) from error
     except StoreError as error:
         raise ApiError(502, error.message) from error
-    services(request).store.announcer.look()
+    services(request).store.inventory.refresh_soon()
     return ok(answer.model_dump_json().encode())
 
 
-def _calls(request: web.Request) -> StoreCalls:
-    calls = services(request).store.calls
-    if calls is None:
+def _client(request: web.Request) -> StoreClient:
+    client = services(request).store.client
+    if client is None:
         raise ApiError(503, NOT_CONFIGURED, refusal={"kind": "store_not_configured"})
-    return calls
+    return client
 
 
 def _trouble(error: StoreError) -> StoreDownloadAnswer:
-    said = f"HTTP {error.status}" if isinstance(error, StoreRefused) else error.message
+    said = f"HTTP {error.status}" if isinstance(error, StoreHttpError) else error.message
     return StoreDownloadAnswer(status="error", error=said)

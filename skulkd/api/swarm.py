@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from dataclasses import fields
 
 from aiohttp import web
 from pydantic_core import to_json
@@ -14,21 +14,26 @@ from skulkd.api.errors import ApiError
 from skulkd.api.routes import RouteTable
 from skulkd.api.services import services
 from skulkd.api.streams import send
-from skulkd.swarm.answers import is_plain_id
 from skulkd.swarm.errors import Busy, ConfigError, GatewayError, NotEnrolled
-from skulkd.swarm.gateway import check_gateway_url, same_gateway
+from skulkd.swarm.gateway_urls import check_gateway_url, same_gateway
 from skulkd.swarm.invocation_token import GENERIC_SCOPE, TokenRefused, verify_token
-from skulkd.swarm.node_config import SETUP_GATEWAY, Setup
+from skulkd.swarm.js_values import is_plain_id
+from skulkd.swarm.node_config import DEFAULT_GATEWAY, GATEWAY_VARIABLE, NodeSettings
 from skulkd.swarm.service import SwarmService
+from skulkd.wire.base import SnakeModel
 from skulkd.wire.swarm import (
     SETUP_OPTIONS,
+    EnrolmentReport,
     GenericCancel,
     GenericCancelled,
     GenericEnvelope,
     GenericResult,
+    HeartbeatReport,
+    LeaveReport,
+    SetupPlan,
+    SetupPlanReport,
     SwarmEnroll,
     SwarmLeave,
-    SwarmReport,
     SwarmSetup,
     SwarmStatus,
 )
@@ -36,9 +41,9 @@ from skulkd.wire.swarm import (
 routes = RouteTable("swarm")
 ERRORS = (400, 404, 409, 502)
 OWNER_KEY = "MSWARM_API_KEY"
-GATEWAY_URL = "MSWARM_GATEWAY_BASE_URL"
 SIGNING_SECRET = "MSWARM_SELF_HOSTED_INVOCATION_SIGNING_SECRET"  # noqa: S105 - its name
 SIGNED = ("node_id", "job_id", "request_id")
+_PLANNED = set(SetupPlan.model_fields) & {field.name for field in fields(NodeSettings)}
 
 
 @routes.get("/v1/swarm", scope="read", summary="How the gateway node stands", answer=SwarmStatus)
@@ -52,17 +57,18 @@ async def get_swarm(request: web.Request) -> web.StreamResponse:
     scope="operate",
     summary="Make this node known to a gateway with an owner's key",
     body=SwarmSetup,
-    answer=SwarmReport,
+    answer=HeartbeatReport | SetupPlanReport,
     errors=ERRORS,
 )
 async def post_setup(request: web.Request, body: SwarmSetup) -> web.StreamResponse:
     options = _known(body.options)
     async with _refusals():
-        wanted = _service(request).planned(options)
-        key = body.api_key or _environment_key(request, wanted.gateway_base_url)
+        settings = _service(request).planned(options)
+        key = body.api_key or _environment_key(request, settings.gateway_base_url)
         if body.dry_run:
-            return await _send(request, _plan(wanted))
-        return await _send(request, await _service(request).setup(key, options))
+            return await _send(request, _plan(settings))
+        report = await _service(request).setup(key, options)
+        return await _send(request, HeartbeatReport.model_validate({"report": report}))
 
 
 def _environment_key(request: web.Request, gateway: str) -> str:
@@ -71,7 +77,7 @@ def _environment_key(request: web.Request, gateway: str) -> str:
     key = environ.get(OWNER_KEY, "").strip()
     if not key:
         raise ApiError(400, f"apiKey is missing, and so is {OWNER_KEY} in the daemon's environment")
-    own = check_gateway_url(environ.get(GATEWAY_URL, "").strip() or SETUP_GATEWAY)
+    own = check_gateway_url(environ.get(GATEWAY_VARIABLE, "").strip() or DEFAULT_GATEWAY)
     if not same_gateway(gateway, own):
         raise ApiError(
             400,
@@ -81,20 +87,15 @@ def _environment_key(request: web.Request, gateway: str) -> str:
     return key
 
 
-def _plan(wanted: Setup) -> dict[str, Any]:
-    return {
-        "dry_run": True,
-        "gateway_base_url": wanted.gateway_base_url,
-        "server_name": wanted.server_name,
-        "expose_all_models": wanted.exposure.expose_all,
-        "model_allowlist": list(wanted.exposure.allow),
-        "model_blocklist": list(wanted.exposure.block),
-        "max_concurrent_jobs": wanted.max_jobs,
-        "max_concurrent_llm_jobs": wanted.max_llm_jobs,
-        "generic_jobs_enabled": wanted.generic_enabled,
-        "hardware_telemetry_enabled": wanted.hardware,
-        "load_reporting_enabled": wanted.load_reporting,
-    }
+def _plan(settings: NodeSettings) -> SetupPlanReport:
+    plan = SetupPlan(
+        dry_run=True,
+        expose_all_models=settings.exposure.expose_all,
+        model_allowlist=list(settings.exposure.allow),
+        model_blocklist=list(settings.exposure.block),
+        **{key: getattr(settings, key) for key in _PLANNED},
+    )
+    return SetupPlanReport(report=plan)
 
 
 @routes.post(
@@ -102,7 +103,7 @@ def _plan(wanted: Setup) -> dict[str, Any]:
     scope="operate",
     summary="Change a one-time token for a runtime token",
     body=SwarmEnroll,
-    answer=SwarmReport,
+    answer=EnrolmentReport | SetupPlanReport,
     errors=ERRORS,
 )
 async def post_enroll(request: web.Request, body: SwarmEnroll) -> web.StreamResponse:
@@ -113,19 +114,20 @@ async def post_enroll(request: web.Request, body: SwarmEnroll) -> web.StreamResp
         if body.dry_run:
             return await _send(request, _plan(_service(request).planned(options)))
         report = await _service(request).enroll(body.node_id, body.enrollment_token, options)
-        return await _send(request, report)
+        return await _send(request, EnrolmentReport.model_validate({"report": report}))
 
 
 @routes.post(
     "/v1/swarm/run-once",
     scope="operate",
     summary="One heartbeat now",
-    answer=SwarmReport,
+    answer=HeartbeatReport,
     errors=ERRORS,
 )
 async def post_run_once(request: web.Request) -> web.StreamResponse:
     async with _refusals():
-        return await _send(request, await _service(request).run_once())
+        report = await _service(request).run_once()
+        return await _send(request, HeartbeatReport.model_validate({"report": report}))
 
 
 @routes.post(
@@ -155,12 +157,13 @@ async def post_resume(request: web.Request) -> web.StreamResponse:
     scope="operate",
     summary="Tell the gateway and forget the enrolment",
     body=SwarmLeave,
-    answer=SwarmReport,
+    answer=LeaveReport,
     errors=ERRORS,
 )
 async def post_leave(request: web.Request, body: SwarmLeave) -> web.StreamResponse:
     async with _refusals():
-        return await _send(request, await _service(request).leave(force=body.force))
+        report = await _service(request).leave(force=body.force)
+        return await _send(request, LeaveReport.model_validate({"report": report}))
 
 
 @routes.post(
@@ -224,8 +227,8 @@ def _service(request: web.Request) -> SwarmService:
     return services(request).swarm.service
 
 
-async def _send(request: web.Request, report: Mapping[str, Any]) -> web.StreamResponse:
-    return await send(request, to_json({"report": dict(report)}))
+async def _send(request: web.Request, answer: SnakeModel) -> web.StreamResponse:
+    return await send(request, answer.model_dump_json(exclude_unset=True).encode())
 
 
 def _known(options: Mapping[str, str | int | bool]) -> Mapping[str, str | int | bool]:

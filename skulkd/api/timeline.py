@@ -15,12 +15,19 @@ from typing import Any
 from aiohttp import web
 from pydantic_core import to_json
 
-from skulkd.api.peer_calls import answer_peers
+from skulkd.api.node_calls import NodeCall
 from skulkd.api.routes import RouteTable
 from skulkd.api.services import Services, services
 from skulkd.api.streams import send
-from skulkd.observe.timeline import NoPart, Part, clock_offset_s, read_part, side_by_side, stitch
-from skulkd.peers import Peer, PeerError
+from skulkd.observe.timeline import (
+    BadTimelinePart,
+    TimelinePart,
+    clock_offset_s,
+    read_part,
+    side_by_side,
+    stitch,
+)
+from skulkd.peers import PeerError, PeerNode
 from skulkd.wire.base import format_offset, json_keys
 from skulkd.wire.timeline import (
     ClusterTimeline,
@@ -32,11 +39,9 @@ from skulkd.wire.timeline import (
     NodeTimeline,
     Timeline,
 )
-from skulkd.worker.from_settings import worker_options
+from skulkd.worker.options import worker_options
 
 routes = RouteTable("diagnostics")
-METHOD = "observe.timeline"
-DEADLINE_S = 2.0
 NOT_HERE = "not in the cluster any more"
 _TIMELINE_KEYS = json_keys(ClusterTimeline)
 _RUNNER_KEYS = json_keys(ClusterTimelineRunner)
@@ -47,8 +52,8 @@ _ENTRY_KEYS = json_keys(ClusterTimelineEntry)
 class _Heard:
     """What came of asking one node."""
 
-    peer: Peer
-    part: Part | None
+    peer: PeerNode
+    part: TimelinePart | None
     sent: datetime
     received: datetime
     error: str = ""
@@ -110,7 +115,7 @@ async def cluster_timeline(node: Services) -> dict[str, Any]:
     frame = Timeline(
         generated_at=format_offset(datetime.now(UTC)),
         local_node_id=own,
-        master_node_id=node.reign().master_node_id,
+        master_node_id=node.master_status().master_node_id,
         unreachable_nodes=silent,
         clock_skews=[_skew(one, part) for one, part in known],
         limits=_limits(node),
@@ -120,22 +125,17 @@ async def cluster_timeline(node: Services) -> dict[str, Any]:
     return document
 
 
-def serve_timeline(node: Services) -> None:
-    """Let other nodes ask for the runners of this one."""
-
-    async def answer(_body: bytes) -> bytes:
-        asked_at = datetime.now(UTC)
-        return _tell(node, asked_at)
-
-    answer_peers(node.peers, METHOD, answer)
+def _own_part(node: Services) -> TimelinePart:
+    return read_part(_node_timeline(node))
 
 
-def _own_part(node: Services) -> Part:
-    return read_part(_tell(node, datetime.now(UTC)))
+async def _answer_timeline(node: Services) -> bytes:
+    return _node_timeline(node)
 
 
-def _tell(node: Services, asked_at: datetime) -> bytes:
-    runners, entries = side_by_side(node.inference.worker.diagnostics())
+def _node_timeline(node: Services) -> bytes:
+    asked_at = datetime.now(UTC)
+    runners, entries = side_by_side(node.worker.diagnostics())
     told = NodeTimeline(
         asked_at=format_offset(asked_at),
         answered_at=format_offset(datetime.now(UTC)),
@@ -145,21 +145,21 @@ def _tell(node: Services, asked_at: datetime) -> bytes:
     return told.model_dump_json().encode()
 
 
-async def _ask(node: Services, peer: Peer) -> _Heard:
+async def _ask(node: Services, peer: PeerNode) -> _Heard:
     sent = datetime.now(UTC)
     try:
-        answer = await node.peers.ask(peer.node_id, METHOD, b"{}", deadline_s=DEADLINE_S)
+        answer = await TIMELINE.send(node, peer.node_id)
         part = read_part(answer)
     except PeerError as error:
         why = f"{type(error).__name__}: {error}"
         return _Heard(peer, None, sent, datetime.now(UTC), why)
-    except NoPart as error:
+    except BadTimelinePart as error:
         why = f"{peer.name} answered what this version does not know: {error}"
         return _Heard(peer, None, sent, datetime.now(UTC), why)
     return _Heard(peer, part, sent, datetime.now(UTC))
 
 
-def _skew(one: _Heard, part: Part) -> ClusterTimelineSkew:
+def _skew(one: _Heard, part: TimelinePart) -> ClusterTimelineSkew:
     offset_s, round_trip_s = clock_offset_s(part, one.sent, one.received)
     return ClusterTimelineSkew(
         node_id=one.peer.node_id,
@@ -170,7 +170,7 @@ def _skew(one: _Heard, part: Part) -> ClusterTimelineSkew:
 
 def _limits(node: Services) -> ClusterTimelineLimits:
     options = worker_options(node.settings.started.config.runtime)
-    runner, patience = options.runner, options.patience
+    runner, patience = options.runner, options.timeouts
     return ClusterTimelineLimits(
         eval_seconds=runner.eval_deadline_s,
         agreement_seconds=runner.eval_deadline_s,
@@ -179,3 +179,6 @@ def _limits(node: Services) -> ClusterTimelineLimits:
         first_report_seconds=patience.first_report_s,
         progress_seconds=runner.eval_deadline_s + patience.margin_s,
     )
+
+
+TIMELINE = NodeCall("observe.timeline", _answer_timeline, deadline_s=2.0)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from aiohttp import web
 
 from skulkd.api.audit import note
+from skulkd.api.error_mapping import command_error
 from skulkd.api.errors import ok
 from skulkd.api.routes import RouteTable
 from skulkd.api.services import services
+from skulkd.peers import PeerRefused
 from skulkd.wire.tokens import CreatedToken, CreateTokenRequest, RevokedToken, TokenList
 
 routes = RouteTable("tokens")
@@ -33,7 +39,8 @@ async def get_tokens(request: web.Request) -> web.Response:
 )
 async def post_token(request: web.Request, body: CreateTokenRequest) -> web.Response:
     note(name=body.name, scopes=",".join(body.scopes))
-    created = await services(request).tokens.create(body)
+    with _refusals():
+        created = await services(request).tokens.create(body)
     note(id=created.token_id)
     answer = ok(created.model_dump_json().encode())
     answer.headers["Cache-Control"] = "no-store"
@@ -49,6 +56,16 @@ async def post_token(request: web.Request, body: CreateTokenRequest) -> web.Resp
     errors=(404, 409, 503, 507),
 )
 async def delete_token(request: web.Request) -> web.Response:
-    revoked = await services(request).tokens.revoke(request.match_info["token"])
+    with _refusals():
+        revoked = await services(request).tokens.revoke(request.match_info["token"])
     note(name=revoked.name, id=revoked.token_id)
     return ok(revoked.model_dump_json().encode())
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    try:
+        yield
+    except PeerRefused as refused:
+        hints = json.loads(refused.data).get("hints", [])
+        raise command_error(refused, {"kind": refused.kind, "hints": hints}) from refused

@@ -11,19 +11,19 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from aiohttp import web
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from skulkd.api.audit import note
 from skulkd.api.errors import JSON_TYPE, ApiError, ok
-from skulkd.api.peer_calls import answer_peers
+from skulkd.api.node_calls import NodeCall
 from skulkd.api.routes import RouteTable
 from skulkd.api.services import Services, services
 from skulkd.api.streams import send
-from skulkd.api.trace_desk import METHOD as PART
+from skulkd.observe.trace_collector import METHOD as PART
 from skulkd.observe.trace_files import BadTraceId, NoSuchTrace, Trace, chrome_json
 from skulkd.observe.trace_stats import item_of, merged, merged_items, source_nodes, stats_of
-from skulkd.peers import Asked, ask_others
-from skulkd.wire.base import narrow
+from skulkd.peers import Asked
+from skulkd.wire.base import CamelModel, narrow
 from skulkd.wire.ids import NodeId, TaskId
 from skulkd.wire.tracing import (
     ClusterDeleteTracesResponse,
@@ -40,11 +40,6 @@ from skulkd.wire.tracing import (
 )
 
 routes = RouteTable("traces")
-LIST = "trace.list"
-GET = "trace.get"
-DELETE = "trace.delete"
-LIST_S = 5.0
-GET_S = 9.0
 
 _ITEMS = TypeAdapter(list[TraceItem])
 _EVENTS = TypeAdapter(list[TraceEventResponse])
@@ -79,9 +74,7 @@ async def get_cluster_traces(request: web.Request) -> web.StreamResponse:
 
 
 async def _cluster_items(node: Services) -> TraceItems:
-    own, asked = await asyncio.gather(
-        _own_items(node), ask_others(node.peers, LIST, deadline_s=LIST_S)
-    )
+    own, asked = await asyncio.gather(_own_items(node), LIST.ask_others(node))
     items, silent = list(own), []
     for one in asked:
         told, why = _items_of(one)
@@ -130,8 +123,7 @@ async def post_cluster_delete_traces(
     note(traces=len(body.task_ids))
     deleted = set((await _delete(node, body)).deleted)
     silent = []
-    order = body.model_dump_json().encode()
-    for one in await ask_others(node.peers, DELETE, order, deadline_s=LIST_S):
+    for one in await DELETE.ask_others(node, body):
         gone, why = _deleted_by(one)
         deleted |= gone
         if why:
@@ -195,8 +187,7 @@ async def _anywhere(node: Services, task_id: str) -> Trace:
     except ApiError as error:
         if error.status != 404:
             raise
-    body = json.dumps({"taskId": task_id}).encode()
-    for one in await ask_others(node.peers, GET, body, deadline_s=GET_S):
+    for one in await GET.ask_others(node, TraceQuestion(task_id=task_id)):
         if one.answer is not None and one.answer != b"null":
             found.append(_from_wire(one.answer, TaskId(task_id)))
     if not found:
@@ -255,34 +246,30 @@ def _sources(node: Services, trace: Trace) -> Any:
     return source_nodes(trace, _names(node), node.identity.node_id)
 
 
-def serve_traces(node: Services) -> None:
-    """Let other nodes list, read and delete the traces of this one, and add their parts."""
+class TraceQuestion(CamelModel):
+    task_id: str
 
-    async def tell_list(_body: bytes) -> bytes:
-        return _ITEMS.dump_json(await _own_items(node), by_alias=True)
 
-    async def tell_one(body: bytes) -> bytes:
-        try:
-            return _to_wire(await _own(node, str(json.loads(body)["taskId"])))
-        except ApiError:
-            return b"null"
+async def _answer_list(node: Services) -> bytes:
+    return _ITEMS.dump_json(await _own_items(node), by_alias=True)
 
-    async def take_part(body: bytes) -> bytes:
-        try:
-            part = TracePart.model_validate_json(body, extra="ignore")
-        except ValidationError as error:
-            raise ApiError(422, str(error)) from error
-        await node.observe.traces.keep(part)
-        return b"{}"
 
-    async def delete(body: bytes) -> bytes:
-        order = DeleteTracesRequest.model_validate_json(body, extra="ignore")
-        return (await _delete(node, order)).model_dump_json().encode()
+async def _answer_trace(node: Services, question: TraceQuestion) -> bytes:
+    try:
+        return _to_wire(await _own(node, question.task_id))
+    except ApiError:
+        return b"null"
 
-    answer_peers(node.peers, LIST, tell_list)
-    answer_peers(node.peers, DELETE, delete)
-    answer_peers(node.peers, GET, tell_one)
-    answer_peers(node.peers, PART, take_part)
+
+async def _store_part(node: Services, part: TracePart) -> bytes:
+    await node.observe.traces.store(part)
+    return b"{}"
+
+
+LIST = NodeCall("trace.list", _answer_list, deadline_s=5.0)
+GET = NodeCall("trace.get", _answer_trace, TraceQuestion, deadline_s=9.0)
+DELETE = NodeCall("trace.delete", _delete, DeleteTracesRequest, deadline_s=5.0)
+NodeCall(PART, _store_part, TracePart, deadline_s=5.0)
 
 
 def _to_wire(trace: Trace) -> bytes:

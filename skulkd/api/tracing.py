@@ -9,7 +9,8 @@ from skulkd.api.errors import ok
 from skulkd.api.placement_errors import placement_error
 from skulkd.api.routes import RouteTable
 from skulkd.api.services import Services, services
-from skulkd.placement.refusals import Refusal
+from skulkd.peers import PeerRefused
+from skulkd.scheduling.placements import CommandRefused
 from skulkd.wire.tracing import TracingStateResponse, UpdateTracingStateRequest
 
 routes = RouteTable("tracing")
@@ -35,8 +36,8 @@ async def put_tracing(request: web.Request, body: UpdateTracingStateRequest) -> 
     note(enabled=body.enabled)
     try:
         await node.tracing.change(enabled=body.enabled)
-    except Refusal as refusal:
-        raise placement_error(refusal) from refusal
+    except PeerRefused as refused:
+        raise placement_error(CommandRefused(refused)) from refused
     return _answer(node)
 
 

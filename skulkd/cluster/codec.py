@@ -2,23 +2,54 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from skulkd.cluster.messages import Message
+from skulkd.cluster.messages import (
+    AlreadyOrdered,
+    AssignedName,
+    Entries,
+    HandOver,
+    HandOverDone,
+    Join,
+    JournalSnapshot,
+    Leaving,
+    Message,
+    NodeHeartbeat,
+    RequestHandOver,
+    Stored,
+    Submit,
+    UnplacedList,
+)
 from skulkd.wire.instances import WHOLE
 
 _ADAPTERS: dict[type[Any], TypeAdapter[Any]] = {}
-_KINDS: dict[str, type[Any]] = {kind.__name__.lower(): kind for kind in get_args(Message)}
+# Names on the wire: nodes of other versions read them, so they never change.
+_KINDS: dict[str, type[Any]] = {
+    "beat": NodeHeartbeat,
+    "join": Join,
+    "entries": Entries,
+    "snapshot": JournalSnapshot,
+    "stored": Stored,
+    "waiting": UnplacedList,
+    "submit": Submit,
+    "known": AlreadyOrdered,
+    "conquer": RequestHandOver,
+    "cede": HandOver,
+    "ceded": HandOverDone,
+    "named": AssignedName,
+    "bye": Leaving,
+}
+_KIND_OF = {message: kind for kind, message in _KINDS.items()}
 
 
-class Unreadable(ValueError):
+class UnreadableMessage(ValueError):
     """A message of another shape than this version knows."""
 
 
 def kind_of(message: Message) -> str:
-    return type(message).__name__.lower()
+    return _KIND_OF[type(message)]
 
 
 def is_message(kind: str) -> bool:
@@ -31,19 +62,19 @@ def dump(message: object) -> bytes:
 
 
 def load(kind: str, body: bytes) -> Message:
-    """Raises Unreadable."""
+    """Raises UnreadableMessage."""
     message: Message = load_as(_KINDS[kind], body)
     return message
 
 
 def load_as(kind: type[Any], body: bytes) -> Any:
-    """A value of this dataclass. Raises Unreadable."""
+    """A value of this dataclass. Raises UnreadableMessage."""
     try:
         return _adapter(kind).validate_json(body, extra="ignore")
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise Unreadable(f"{kind.__name__}.{where}: {first['msg']}") from error
+        raise UnreadableMessage(f"{kind.__name__}.{where}: {first['msg']}") from error
 
 
 def _adapter(kind: type[Any]) -> TypeAdapter[Any]:

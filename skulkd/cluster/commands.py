@@ -1,7 +1,7 @@
-"""What must be decided once: asked for on any node, decided and written by the master, answered.
+"""Commands: sent from any node, decided and written by the master, answered.
 
-A command carries an id and may be asked again, also of the next master: what was decided is in
-the journal with its answer, so it is never decided twice.
+A command has an id and can be sent again, also to the next master: the journal holds the answers
+of decided commands, so none is decided twice.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Protocol
 from uuid import uuid4
 
 from skulkd.cluster.commits import NOT_MASTER, Commits, Decision
-from skulkd.cluster.ledger import Ledger
+from skulkd.cluster.journal_replica import JournalReplica
 from skulkd.peers import PeerError, PeerRefused, Peers
 from skulkd.wire.ids import NodeId
 
@@ -22,27 +22,27 @@ METHOD = "cluster.command"
 NO_MASTER = "no_master"
 CLUSTER_DOWN = "ClusterDown"
 ASK_S = 5.0
-"""One attempt; a master that is lost meanwhile ends it sooner."""
-LOOK_S = 0.1
+"""Timeout of one attempt; it fails earlier when the master is lost."""
+POLL_S = 0.1
 
 
-Decide = Callable[[bytes, Ledger], Decision]
-"""What the master makes of the body of a command, on this ledger; at once, without waiting.
+Decide = Callable[[bytes, JournalReplica], Decision]
+"""Decides a command, given its body and the journal, without waiting for anything.
 
 Raises `PeerRefused` to refuse; kind, message and data reach whoever sent the command.
 """
 
 
-class Reigning(Protocol):
-    """What commands need of this node's part in the cluster."""
+class CommandDeps(Protocol):
+    """The part of `ClusterNode` that commands use."""
 
     commits: Commits
-    """What the master decides goes through this."""
+    """Commits the decisions of the master."""
     down: str
-    """Why this node's part in the cluster does not run; empty when it does."""
+    """Why the cluster task is not running; empty while it runs."""
 
     def master(self) -> NodeId | None:
-        """Who leads, as far as this node knows and is up to date."""
+        """The master, if this node is in sync with it."""
         ...
 
     def decided(self, command: str) -> tuple[int, str] | None:
@@ -50,14 +50,14 @@ class Reigning(Protocol):
         ...
 
     async def wait_for(self, index: int, deadline_s: float) -> None:
-        """Until this node's state is at least as new."""
+        """Wait until this node's state includes this index."""
         ...
 
 
 class Commands:
-    """Register decisions once; then send."""
+    """Sends commands to the master, and decides those of this node while it is the master."""
 
-    def __init__(self, peers: Peers, cluster: Reigning) -> None:
+    def __init__(self, peers: Peers, cluster: CommandDeps) -> None:
         self._peers = peers
         self._cluster = cluster
         self._decisions: dict[str, Decide] = {}
@@ -80,7 +80,7 @@ class Commands:
             self._check_up()
             master = self._cluster.master()
             if master is None:
-                await asyncio.sleep(min(LOOK_S, left))
+                await asyncio.sleep(min(POLL_S, left))
                 continue
             try:
                 answer = await self._peers.ask(
@@ -89,13 +89,13 @@ class Commands:
             except PeerRefused as refusal:
                 if refusal.kind not in (NOT_MASTER, CLUSTER_DOWN):
                     raise
-                await asyncio.sleep(LOOK_S)
+                await asyncio.sleep(POLL_S)
                 continue
             except PeerError:
-                await asyncio.sleep(LOOK_S)
+                await asyncio.sleep(POLL_S)
                 continue
             index, _, text = answer.partition(b"\n")
-            await self._cluster.wait_for(int(index), max(LOOK_S, ends - time.monotonic()))
+            await self._cluster.wait_for(int(index), max(POLL_S, ends - time.monotonic()))
             return text
         message = f"no master answered in {deadline_s:g} s; try again"
         raise PeerRefused(self._peers.node_id, NO_MASTER, message)

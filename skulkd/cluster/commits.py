@@ -1,8 +1,8 @@
 """Commands on the master: decided in batches, on disk before they are applied and answered.
 
-While one batch is being written, the next one gathers (group commit). A batch is decided on a
-branch of the ledger, so that a command that could not be written never was in the state. The
-answer also waits, for a bounded time, until one follower has confirmed that it is on its disk.
+Group commit: commands that arrive while a batch is written form the next batch. A batch is decided
+on a branch of the journal, so a command whose write fails never changes the state. The answer also
+waits, for a bounded time, until one follower has confirmed that the command is on its disk.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from skulkd.cluster.core import Core
-from skulkd.cluster.ledger import Ledger
-from skulkd.cluster.messages import Entry, Session, Stored
-from skulkd.cluster.private import without_words
-from skulkd.cluster.saving import Saving, reason
+from skulkd.cluster.journal_replica import JournalReplica
+from skulkd.cluster.messages import JournalEntry, MasterSession, Stored
+from skulkd.cluster.record_writer import RecordWriter, reason
+from skulkd.cluster.redaction import redacted
 from skulkd.peers import PeerRefused
 from skulkd.wire.events import Event, InstanceCreated
 from skulkd.wire.ids import NodeId
@@ -29,9 +29,9 @@ INTERNAL = "internal_error"
 STORAGE_FULL = "StorageFull"
 STORAGE_FAILED = "StorageFailed"
 CONFIRM_S = 1.0
-"""A command waits so long for a follower; then the master's own disk has to do."""
+"""How long a command waits for a follower; then the master's own disk is enough."""
 DECIDE_S = 0.05
-"""A batch is closed after so long, because deciding holds up the event loop."""
+"""A batch is closed after this long, because deciding blocks the event loop."""
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 
 log = logging.getLogger(__name__)
@@ -39,15 +39,15 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What becomes of a command."""
+    """The events and the answer of a command."""
 
     events: Sequence[Event]
     answer: bytes = b"{}"
     """JSON."""
 
 
-Decide = Callable[[Ledger], Decision]
-"""Decides at once, on this ledger and without changing it. Raises PeerRefused to refuse."""
+Decide = Callable[[JournalReplica], Decision]
+"""Decides without waiting and without changing the journal. Raises PeerRefused to refuse."""
 
 Committed = tuple[int, bytes]
 """Index of the last event, and the answer."""
@@ -55,7 +55,7 @@ Committed = tuple[int, bytes]
 
 @dataclass(slots=True)
 class _Order:
-    """A command on its way."""
+    """A command in progress."""
 
     command: str
     decide: Decide
@@ -66,24 +66,26 @@ class _Order:
 
 
 class Commits:
-    """The master's side; `stored` and `lost` tell it about followers."""
+    """Commits commands on the master; `stored` and `lost` report on followers."""
 
-    def __init__(self, core: Core, saving: Saving | None, applied: Callable[[], None]) -> None:
+    def __init__(
+        self, core: Core, writer: RecordWriter | None, applied: Callable[[], None]
+    ) -> None:
         self._core = core
-        self._saving = saving
+        self._writer = writer
         self._applied = applied
         self._orders: dict[str, _Order] = {}
         self._queue: list[_Order] = []
         self._batch: list[_Order] = []
         self._unconfirmed: list[_Order] = []
         self._job: asyncio.Task[None] | None = None
-        self._confirmed: tuple[Session | None, int] = (None, -1)
+        self._confirmed: tuple[MasterSession | None, int] = (None, -1)
         """The newest index that is on a follower's disk, and in which session."""
         self._late: set[NodeId] = set()
         """Followers that did not confirm in time; not waited for until they confirm again."""
 
     async def commit(self, command: str, decide: Decide) -> Committed:
-        """Raises PeerRefused. A command that is on its way already is not decided again."""
+        """Raises PeerRefused. A command that is in progress already is not decided again."""
         order = self._orders.get(command)
         if order is None:
             order = self._new_order(command, decide)
@@ -97,16 +99,16 @@ class Commits:
         if order is None:
             order = self._new_order(command, lambda _: Decision(()))
             order.decision, order.index = Decision((), answer), index
-            if self._saving is not None:
+            if self._writer is not None:
                 try:
-                    await self._saving.flush()
+                    await self._writer.flush()
                 except OSError as error:
                     self._refuse(order, self._storage_refusal(error))
             self._await_follower([order])
         return await asyncio.shield(order.done)
 
     def stored(self, node: NodeId, message: Stored) -> None:
-        """A follower has written its ledger, or could not."""
+        """A follower has written its journal, or failed to."""
         if message.session != self._core.session:
             return
         if message.problem:
@@ -158,36 +160,36 @@ class Commits:
 
     async def _run(self) -> None:
         while self._queue:
-            if self._saving is None:
-                branch = self._core.ledger.branch()
+            if self._writer is None:
+                branch = self._core.journal.branch()
                 self._decide_batch(branch)
                 self._apply(branch.session, branch.head)
                 continue
-            async with self._saving.lock:
-                await self._write_batch(self._saving)
+            async with self._writer.lock:
+                await self._write_batch(self._writer)
 
-    async def _write_batch(self, saving: Saving) -> None:
-        branch = self._core.ledger.branch()
-        living = set(self._core.roster.living())
+    async def _write_batch(self, writer: RecordWriter) -> None:
+        branch = self._core.journal.branch()
+        alive = set(self._core.connected.alive())
         self._decide_batch(branch)
         if not self._batch:
             return
         try:
-            await saving.write(branch.record())
+            await writer.write(branch.record())
         except OSError as error:
             for order in self._batch:
                 self._refuse(order, self._storage_refusal(error))
         else:
             self._apply(branch.session, branch.head)
-            self._lose_nodes(living - set(self._core.roster.living()))
+            self._lose_nodes(alive - set(self._core.connected.alive()))
 
-    def _decide_batch(self, branch: Ledger) -> None:
+    def _decide_batch(self, branch: JournalReplica) -> None:
         """Decide what is in the queue, each on the state that the ones before it leave."""
         self._batch = []
         ends = time.monotonic() + DECIDE_S
         while self._queue and time.monotonic() < ends:
             order = self._queue.pop(0)
-            if self._core.ruling is None:
+            if self._core.leader is None:
                 self._refuse(order, self._not_master())
                 continue
             if self._decide(order, branch):
@@ -195,7 +197,7 @@ class Commits:
                     branch.apply(entry)
                 self._batch.append(order)
 
-    def _decide(self, order: _Order, branch: Ledger) -> bool:
+    def _decide(self, order: _Order, branch: JournalReplica) -> bool:
         try:
             decision = order.decide(branch)
         except PeerRefused as refusal:
@@ -205,31 +207,31 @@ class Commits:
             log.exception("command %s failed", order.command)
             self._refuse(order, self._refusal(INTERNAL, f"{type(error).__name__}: {error}"))
             return False
-        events = [without_words(event) for event in decision.events]
+        events = [redacted(event) for event in decision.events]
         order.decision = Decision(events, decision.answer)
         return True
 
-    def _apply(self, session: Session | None, head: int) -> None:
+    def _apply(self, session: MasterSession | None, head: int) -> None:
         """`head`: the index that was written."""
-        batch, ruling = self._batch, self._core.ruling
-        if ruling is None or ruling.session != session:
-            # It is on this disk, but another node orders events now and decides it anew.
+        batch, leader = self._batch, self._core.leader
+        if leader is None or leader.session != session:
+            # It is on this disk, but another node is the master now and decides it again.
             for order in batch:
                 self._refuse(order, self._not_master())
             return
         for order in batch:
             answer = order.decision.answer.decode()
-            order.index = ruling.append(order.decision.events, order.command, answer)
+            order.index = leader.append(order.decision.events, order.command, answer)
         self._applied()
-        if self._saving is not None and batch and batch[-1].index != head:
-            # Other events came between: the record must not look older than what it holds.
-            self._saving.save_now()
+        if self._writer is not None and batch and batch[-1].index != head:
+            # Other events were applied meanwhile: the index on disk must not be older than these.
+            self._writer.save_now()
         self._await_follower(batch)
 
     def _lose_nodes(self, gone: set[NodeId]) -> None:
-        """Nodes that were lost while the batch was written: what it placed there lost them, too."""
-        ruling = self._core.ruling
-        if ruling is None or not gone:
+        """Report nodes that were lost during the write as lost to the instances placed on them."""
+        leader = self._core.leader
+        if leader is None or not gone:
             return
         used = {
             node
@@ -239,7 +241,7 @@ class Commits:
             for node in event.instance.shard_assignments.node_to_runner
         }
         for node in gone & used:
-            ruling.node_lost(node)
+            leader.node_lost(node)
 
     # Followers.
 
@@ -254,14 +256,14 @@ class Commits:
             asyncio.get_running_loop().call_later(CONFIRM_S, self._expire)
 
     def _release(self) -> None:
-        """Answer what is confirmed, or has no follower to wait for."""
+        """Answer the commands that are confirmed, or that have no follower to wait for."""
         if not self._unconfirmed:
             return
         session, index = self._confirmed
-        alone = self._saving is None or not self._awaited()
+        alone = self._writer is None or not self._awaited()
         waiting = []
         for order in self._unconfirmed:
-            if self._core.ruling is None:
+            if self._core.leader is None:
                 self._refuse(order, self._not_master())
             elif alone or (session == self._core.session and order.index <= index):
                 if not order.done.done():
@@ -276,15 +278,15 @@ class Commits:
             self._release()
 
     def _awaited(self) -> list[NodeId]:
-        """Followers of this session that confirm what they are sent, as far as is known."""
+        """Followers of this session that are expected to confirm."""
         core = self._core
         return [
             node
-            for node, member in core.roster.members.items()
+            for node, member in core.connected.members.items()
             if not member.silent
             and node not in self._late
-            and member.beat is not None
-            and member.beat.session == core.session
+            and member.heartbeat is not None
+            and member.heartbeat.session == core.session
         ]
 
     def _leave_out(self, nodes: Sequence[NodeId], why: str) -> None:
@@ -297,7 +299,7 @@ class Commits:
                 )  # fmt: skip
 
     def _name(self, node: NodeId) -> str:
-        return self._core.ledger.names.get(node, str(node))
+        return self._core.journal.names.get(node, str(node))
 
     # Refusals.
 
@@ -313,7 +315,7 @@ class Commits:
         return self._refusal(NOT_MASTER, f"{self._core.node_id} is not the master")
 
     def _storage_refusal(self, error: OSError) -> PeerRefused:
-        name = self._core.roster.name
+        name = self._core.connected.name
         text = f"the master {name} cannot write to its disk, nothing was changed: {reason(error)}"
         if error.filename:
             text += f": {error.filename}"
@@ -323,15 +325,15 @@ class Commits:
 
 
 def storage_kind(error: OSError) -> str:
-    """The code of a refusal because something could not be written."""
+    """The error code for a failed write."""
     return STORAGE_FULL if error.errno in _FULL else STORAGE_FAILED
 
 
-def _entries(order: _Order, head: int) -> list[Entry]:
-    """What the journal would hold of it."""
+def _entries(order: _Order, head: int) -> list[JournalEntry]:
+    """The journal entries of a decided command."""
     events = order.decision.events
     last = len(events) - 1
     return [
-        Entry(head + 1 + number, event, order.command if number == last else None)
+        JournalEntry(head + 1 + number, event, order.command if number == last else None)
         for number, event in enumerate(events)
     ]

@@ -1,8 +1,9 @@
-"""What outlives the process: placements, deletions, tokens and settings, as a snapshot and a tail.
+"""The record of the cluster on disk: placements, deletions, tokens and settings.
 
-A change is one checked line at the end of the tail, so that it costs what it says and not what
-the cluster holds. The tail belongs to one snapshot and begins anew when it is long. A crash at any
-byte leaves the longest part that is whole; a snapshot that is damaged costs what came after it.
+A snapshot file and a tail file. A change appends one line with a checksum to the tail, so the cost
+of a write does not depend on the size of the record. A long tail is replaced by a new snapshot.
+After a crash, everything up to the last complete line is read; if the snapshot is damaged, the
+previous one is used.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from skulkd.cluster.codec import Unreadable, dump, load_as
-from skulkd.cluster.ledger import DELETIONS
-from skulkd.cluster.messages import Deletion, LostMember, Placement, Record
+from skulkd.cluster.codec import UnreadableMessage, dump, load_as
+from skulkd.cluster.journal_replica import DELETIONS
+from skulkd.cluster.messages import ClusterRecord, Deletion, LostMember, Placement
 from skulkd.cluster.tokens import REVOKED
 from skulkd.settings.files import make_private_dir, write_atomic
 from skulkd.wire.ids import InstanceId, TokenId
@@ -35,8 +36,8 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """One step from a record to the next."""
+class RecordChange:
+    """The difference between two records. Its field names are those on disk."""
 
     clock: int
     index: int
@@ -56,13 +57,13 @@ class RecordFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._older = path.with_suffix(".old")
-        self._saved: Record | None = None
-        """What the files say; None makes the next save a snapshot."""
+        self._saved: ClusterRecord | None = None
+        """The content of the files; None makes the next save a snapshot."""
         self._base = ""
         self._tail_bytes = 0
 
-    def load(self) -> Record | None:
-        """The newest version that is whole; None when there is none."""
+    def load(self) -> ClusterRecord | None:
+        """The newest record that is complete; None when there is none."""
         for file in (self.path, self._older):
             try:
                 base, record = _parsed(_content(file))
@@ -74,7 +75,7 @@ class RecordFile:
             return self._with_tail(base, record)
         return None
 
-    def save(self, record: Record) -> None:
+    def save(self, record: ClusterRecord) -> None:
         """Raises OSError; what was saved before is then still there."""
         before, self._saved = self._saved, None
         if before is None or before.lineage != record.lineage or self._tail_bytes > TAIL_BYTES:
@@ -87,7 +88,7 @@ class RecordFile:
         """Where changes after the snapshot with this checksum are."""
         return self.path.with_name(f"{self.path.stem}-{base[:_DIGEST]}.tail")
 
-    def _with_tail(self, base: str, record: Record) -> Record:
+    def _with_tail(self, base: str, record: ClusterRecord) -> ClusterRecord:
         try:
             raw = _content(self.tail(base))
         except FileNotFoundError:
@@ -102,7 +103,7 @@ class RecordFile:
             record = applied(record, change)
         return record
 
-    def _write_snapshot(self, record: Record) -> None:
+    def _write_snapshot(self, record: ClusterRecord) -> None:
         text = dump(record)
         base = hashlib.sha256(text).hexdigest()
         sealed = json.dumps({"version": VERSION, "sha256": base})
@@ -115,14 +116,14 @@ class RecordFile:
         self._base, self._tail_bytes = base, 0
         self._remove_stale_tails()
 
-    def _append(self, change: Change) -> None:
+    def _append(self, change: RecordChange) -> None:
         line = tail_line(change)
         fd = os.open(self.tail(self._base), os.O_WRONLY | os.O_APPEND)
         try:
             _write_whole(fd, line)
             os.fsync(fd)
         except OSError:
-            # What is refused must not come back with the next start.
+            # A refused command must not be on disk at the next start.
             os.ftruncate(fd, self._tail_bytes)
             raise
         finally:
@@ -144,36 +145,36 @@ def _write_whole(fd: int, line: bytes) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def tail_line(change: Change) -> bytes:
+def tail_line(change: RecordChange) -> bytes:
     """The change with a checksum before it."""
     text = dump(change)
     return _digest(text) + b" " + text + b"\n"
 
 
-def read_tail(raw: bytes) -> tuple[list[Change], int]:
-    """Changes as far as they are whole, and how many bytes those are. Pure."""
-    changes: list[Change] = []
+def read_tail(raw: bytes) -> tuple[list[RecordChange], int]:
+    """The complete changes, and the number of bytes they take. Pure."""
+    changes: list[RecordChange] = []
     used = 0
     while (end := raw.find(b"\n", used)) >= 0:
         digest, _, text = raw[used:end].partition(b" ")
         if digest != _digest(text):
             break
         try:
-            changes.append(load_as(Change, text))
-        except Unreadable:
-            break  # Written by a version that this one cannot read: what was before counts.
+            changes.append(load_as(RecordChange, text))
+        except UnreadableMessage:
+            break  # Written by a newer version: use what precedes it.
         used = end + 1
     return changes, used
 
 
-def difference(before: Record, after: Record) -> Change:
-    """What leads from one record to the next of the same cluster. Pure."""
+def difference(before: ClusterRecord, after: ClusterRecord) -> RecordChange:
+    """The change from one record to a later one of the same cluster. Pure."""
     old = _by_id(before.placements)
     new = _by_id(after.placements)
     known = set(before.deletions)
     tokens = {one.token_id for one in before.tokens}
     revoked = set(before.revoked_tokens)
-    return Change(
+    return RecordChange(
         after.clock,
         after.index,
         tuple(one for key, one in new.items() if old.get(key) != one),
@@ -187,7 +188,7 @@ def difference(before: Record, after: Record) -> Change:
     )
 
 
-def applied(record: Record, change: Change) -> Record:
+def applied(record: ClusterRecord, change: RecordChange) -> ClusterRecord:
     """The record after the change. Pure."""
     placements = _by_id(record.placements) | _by_id(change.placed)
     for instance_id in change.gone:
@@ -226,7 +227,7 @@ def _content(file: Path) -> bytes:
     return content
 
 
-def _parsed(content: bytes) -> tuple[str, Record]:
+def _parsed(content: bytes) -> tuple[str, ClusterRecord]:
     """Checksum and record. Raises ValueError."""
     head, _, text = content.partition(b"\n")
     seal = json.loads(head)
@@ -236,7 +237,7 @@ def _parsed(content: bytes) -> tuple[str, Record]:
     if seal.get("sha256") != base:
         raise ValueError("its checksum is wrong")
     try:
-        record: Record = load_as(Record, text)
-    except Unreadable as error:
+        record: ClusterRecord = load_as(ClusterRecord, text)
+    except UnreadableMessage as error:
         raise ValueError(str(error)) from error
     return base, record

@@ -1,11 +1,12 @@
 """The fabric between daemons: the only module that imports zenoh.
 
-It moves sealed bytes: to one node (reliable, in order), to all (in order, dropped for a node that
-does not keep up), and it says who appeared and who vanished. What the bytes mean is decided above.
+It moves authenticated frames: to one node (reliable, in order) and to all nodes (in order, dropped
+for a node that does not keep up), and it reports which nodes appear and vanish. It does not know
+what the frames mean.
 
 Zenoh calls back on its own threads. They only put into a bounded inbox and wake the event loop.
-Sending to one node may block while that node is slow, so each node has an outbox with a thread of
-its own; sending to all never blocks and is done where it is asked for.
+Sending to one node may block while that node is slow, so each node has a send queue with its own
+thread; sending to all never blocks and happens on the calling thread.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ from skulkd.cluster.fabric_setup import (
     password_file,
     tls_settings,
 )
-from skulkd.cluster.outbox import Outbox
-from skulkd.cluster.sealing import Heard, Seal
+from skulkd.cluster.frame_auth import FrameAuth, ReplayGuard
+from skulkd.cluster.send_queue import SendQueue
 from skulkd.settings.tls import TlsFiles
 from skulkd.wire.config import parse_listen
 from skulkd.wire.ids import NodeId
@@ -56,22 +57,22 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class _Way:
-    """How frames of one plane travel: who goes first, and who may be made to wait."""
+class _Delivery:
+    """Delivery of the frames of one plane: priority, and whether a full queue blocks."""
 
     priority: zenoh.Priority
-    waits: bool = False
+    blocks: bool = False
     express: bool = False
 
 
-_WAYS = {
-    "one": _Way(zenoh.Priority.DATA, express=True, waits=True),
-    "nudge": _Way(zenoh.Priority.REAL_TIME, express=True),
-    "beat": _Way(zenoh.Priority.REAL_TIME, express=True),
-    "all": _Way(zenoh.Priority.INTERACTIVE_HIGH),
-    "readings": _Way(zenoh.Priority.BACKGROUND),
+_DELIVERY = {
+    "one": _Delivery(zenoh.Priority.DATA, express=True, blocks=True),
+    "nudge": _Delivery(zenoh.Priority.REAL_TIME, express=True),
+    "beat": _Delivery(zenoh.Priority.REAL_TIME, express=True),
+    "all": _Delivery(zenoh.Priority.INTERACTIVE_HIGH),
+    "readings": _Delivery(zenoh.Priority.BACKGROUND),
 }
-PLANES = tuple(_WAYS)
+PLANES = tuple(_DELIVERY)
 _BLOCK, _DROP = zenoh.CongestionControl.BLOCK, zenoh.CongestionControl.DROP
 
 
@@ -94,8 +95,8 @@ class FabricPlan:
     tls: TlsFiles | None = None
 
 
-class Sink(Protocol):
-    """Gets everything on the event loop's thread, in the order in which it came."""
+class FabricListener(Protocol):
+    """Called on the event loop's thread, in the order of arrival."""
 
     def appeared(self, node: NodeId) -> None: ...
 
@@ -108,7 +109,7 @@ class Sink(Protocol):
 
 @dataclass(slots=True)
 class Traffic:
-    """Counted since the start."""
+    """Counters since the start."""
 
     frames_in: int = 0
     bytes_in: int = 0
@@ -124,23 +125,23 @@ class Traffic:
 class Fabric:
     """One Zenoh session, open from `open` to `close`."""
 
-    def __init__(self, plan: FabricPlan, sink: Sink) -> None:
+    def __init__(self, plan: FabricPlan, sink: FabricListener) -> None:
         self.plan = plan
         self.traffic = Traffic()
-        self._seal = Seal(plan.secret, plan.namespace)
-        self._root = f"skulk/{self._seal.realm}"
-        self._sink = sink
+        self._auth = FrameAuth(plan.secret, plan.namespace)
+        self._root = f"skulk/{self._auth.realm}"
+        self._listener = sink
         self._loop: asyncio.AbstractEventLoop | None = None
         self._session: zenoh.Session | None = None
         self._declared: list[Any] = []
         self._inbox: deque[tuple[str, NodeId, bytes]] = deque()
         self._woken = False
         self._lock = threading.Lock()
-        self._outboxes: dict[NodeId, Outbox] = {}
+        self._send_queues: dict[NodeId, SendQueue] = {}
         self._numbers = itertools.count(1)
-        self._heard = Heard()
+        self._replay_guard = ReplayGuard()
         self._password_file: Path | None = None
-        self._said: set[tuple[str, NodeId | None]] = set()
+        self._warned: set[tuple[str, NodeId | None]] = set()
         """Where sending has failed and it was logged."""
 
     def open(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -171,8 +172,8 @@ class Fabric:
 
     def close(self) -> None:
         """Blocking; call it in a thread. Others see this node vanish."""
-        for outbox in list(self._outboxes.values()):
-            outbox.close()
+        for send_queue in list(self._send_queues.values()):
+            send_queue.close()
         session, self._session = self._session, None
         if session is not None:
             try:
@@ -181,13 +182,13 @@ class Fabric:
                 log.debug("closing the fabric: %s", _reason(error))
 
     def send(self, node: NodeId, body: bytes) -> bool:
-        """To one node, reliable and in order; False when its outbox is full."""
-        outbox = self._outboxes.get(node)
-        if outbox is None:
-            outbox = self._outboxes[node] = Outbox(node, self._put_one)
-        taken = outbox.put(body)
-        self.traffic.dropped += not taken
-        return taken
+        """To one node, reliable and in order; False when its send queue is full."""
+        send_queue = self._send_queues.get(node)
+        if send_queue is None:
+            send_queue = self._send_queues[node] = SendQueue(node, self._put_one)
+        accepted = send_queue.put(body)
+        self.traffic.dropped += not accepted
+        return accepted
 
     def nudge(self, node: NodeId, body: bytes) -> None:
         """To one node, ahead of everything else; never blocks, may be dropped."""
@@ -199,11 +200,11 @@ class Fabric:
 
     def forget(self, node: NodeId) -> None:
         """The node is gone; what was still to be sent to it is dropped."""
-        outbox = self._outboxes.pop(node, None)
-        if outbox is not None:
-            outbox.close()
+        send_queue = self._send_queues.pop(node, None)
+        if send_queue is not None:
+            send_queue.close()
         with self._lock:
-            self._said -= {(plane, node) for plane in _WAYS}
+            self._warned -= {(plane, node) for plane in _DELIVERY}
 
     def linked(self) -> list[str]:
         """Addresses at the far end of every link."""
@@ -240,22 +241,22 @@ class Fabric:
         self._put("one", node, body)
 
     def _put(self, plane: str, node: NodeId | None, body: bytes) -> None:
-        """The only way out. What cannot be sent is counted, and said once for each way.
+        """The only place that sends. A failure is counted, and logged once per plane and node.
 
-        Nobody waits for it here: whatever must arrive is asked for again by who needs it.
+        It is not retried here: whoever needs an answer sends again.
         """
         session, me = self._session, self.plan.node_id
         if session is None:
             return
         key = f"{self._root}/{plane}/all/{me}" if node is None else f"{self._root}/one/{node}/{me}"
-        way = _WAYS[plane]
+        delivery = _DELIVERY[plane]
         try:
             session.put(
                 key,
-                self._seal.close(key, next(self._numbers), body),
-                congestion_control=_BLOCK if way.waits else _DROP,
-                priority=way.priority,
-                express=way.express,
+                self._auth.sign(key, next(self._numbers), body),
+                congestion_control=_BLOCK if delivery.blocks else _DROP,
+                priority=delivery.priority,
+                express=delivery.express,
             )
         except zenoh.ZError as error:
             self._failed(plane, node, error)
@@ -267,23 +268,23 @@ class Fabric:
     def _failed(self, plane: str, node: NodeId | None, error: Exception) -> None:
         with self._lock:
             self.traffic.failed[plane] += 1
-            first = (plane, node) not in self._said
-            self._said.add((plane, node))
+            first = (plane, node) not in self._warned
+            self._warned.add((plane, node))
         if first and self._session is not None:
-            whom = "all nodes" if node is None else node
-            log.warning("cannot send to %s (%s): %s", whom, plane, _reason(error))
+            target = "all nodes" if node is None else node
+            log.warning("cannot send to %s (%s): %s", target, plane, _reason(error))
 
     # The following run on Zenoh's threads.
 
     def _on_one(self, sample: zenoh.Sample) -> None:
         key = str(sample.key_expr)
-        self._hand_over("one", NodeId(key.rpartition("/")[2]), key, sample)
+        self._deliver("one", NodeId(key.rpartition("/")[2]), key, sample)
 
     def _on_all(self, sample: zenoh.Sample) -> None:
         key = str(sample.key_expr)
         parts = key.split("/")
         if parts[-1] != self.plan.node_id:
-            self._hand_over(parts[-3], NodeId(parts[-1]), key, sample)
+            self._deliver(parts[-3], NodeId(parts[-1]), key, sample)
 
     def _on_alive(self, sample: zenoh.Sample) -> None:
         node = NodeId(str(sample.key_expr).rpartition("/")[2])
@@ -291,14 +292,14 @@ class Fabric:
             kind = "appeared" if sample.kind == zenoh.SampleKind.PUT else "vanished"
             self._enqueue(kind, node, b"", force=True)
 
-    def _hand_over(self, plane: str, node: NodeId, key: str, sample: zenoh.Sample) -> None:
-        opened = self._seal.open(key, sample.payload.to_bytes())
+    def _deliver(self, plane: str, node: NodeId, key: str, sample: zenoh.Sample) -> None:
+        opened = self._auth.verify(key, sample.payload.to_bytes())
         if opened is None:
             self.traffic.forged += 1
             return
         number, body = opened
         with self._lock:
-            new = self._heard.is_new(key, number, from_the_first=plane == "one")
+            new = self._replay_guard.is_new(key, number, from_the_first=plane == "one")
             self.traffic.replayed += not new
         if new:
             self._enqueue(plane, node, body)
@@ -311,14 +312,14 @@ class Fabric:
             self._inbox.append((plane, node, body))
             wake, self._woken = not self._woken, True
         if wake and self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # the loop has ended; nobody listens any more
+            with contextlib.suppress(RuntimeError):  # the loop has ended
                 self._loop.call_soon_threadsafe(self._drain)
 
     def _drain(self) -> None:
-        """On the event loop: hand over what is there, a part at a time."""
+        """On the event loop: deliver the inbox, 256 frames at a time."""
         deliver: dict[str, Callable[[NodeId], None]] = {
-            "appeared": self._sink.appeared,
-            "vanished": self._sink.vanished,
+            "appeared": self._listener.appeared,
+            "vanished": self._listener.vanished,
         }
         for _ in range(256):
             with self._lock:
@@ -332,9 +333,9 @@ class Fabric:
                     continue
                 self.traffic.frames_in += 1
                 self.traffic.bytes_in += len(body)
-                self._sink.received(node, plane, body)
+                self._listener.received(node, plane, body)
             except Exception:
-                # One message that cannot be handled must not make this node deaf.
+                # One message that cannot be handled must not stop the delivery of others.
                 log.exception("handling a message of %s failed (%s)", node, plane)
         if self._loop is not None:
             self._loop.call_soon(self._drain)
@@ -370,7 +371,7 @@ class Fabric:
             "transport/link/tx/queue/size/interactive_high": 16,
             "transport/auth/usrpwd": {
                 "user": _USER,
-                "password": self._seal.password,
+                "password": self._auth.password,
                 "dictionary_file": str(self._password()),
             },
         }
@@ -384,10 +385,10 @@ class Fabric:
         return config
 
     def _password(self) -> Path:
-        """Written once: whoever was lost must be called again on a full disk, too."""
+        """Written once, because redialling must also work on a full disk."""
         if self._password_file is None:
-            file = self.plan.home / f"peers-{self._seal.realm}"
-            self._password_file = password_file(file, _USER, self._seal.password)
+            file = self.plan.home / f"peers-{self._auth.realm}"
+            self._password_file = password_file(file, _USER, self._auth.password)
         return self._password_file
 
 
@@ -396,5 +397,5 @@ def _insert(config: zenoh.Config, key: str, value: object) -> None:
 
 
 def _reason(error: Exception) -> str:
-    """Zenoh's message without where in its source it was written."""
+    """Zenoh's message without the position in its source code."""
     return str(error).partition(" at /")[0]

@@ -1,6 +1,6 @@
-"""`Peers` over the fabric: questions with one answer, and streams with a bounded window.
+"""`Peers` over the fabric: calls with one answer, and streams with a bounded window.
 
-Knows frames and who is there, nothing of Zenoh. Everything runs on the event loop.
+Uses frames and the list of nodes, not Zenoh. Everything runs on the event loop.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from itertools import count
 from typing import Any
 
 from skulkd.cluster.frames import Head, encode
-from skulkd.cluster.lone_peers import LonePeers, closing, gone, silent, unknown_method
-from skulkd.peers import Peer, PeerError, PeerGone, PeerRefused
+from skulkd.cluster.local_peers import LocalPeers, closing, gone, silent, unknown_method
+from skulkd.peers import PeerError, PeerGone, PeerNode, PeerRefused
 from skulkd.wire.ids import NodeId
 
 WINDOW_BYTES = 1024 * 1024
@@ -25,12 +25,12 @@ OVERLOADED = "overloaded"
 
 log = logging.getLogger(__name__)
 
-Send = Callable[[NodeId, bytes], bool]
+SendFrame = Callable[[NodeId, bytes], bool]
 
 
 @dataclass(slots=True)
 class _Incoming:
-    """A stream that this node asked for. None in the queue is its end."""
+    """A stream that this node reads. None in the queue marks its end."""
 
     node: NodeId
     pieces: asyncio.Queue[bytes | PeerError | None] = field(default_factory=asyncio.Queue)
@@ -40,17 +40,19 @@ class _Incoming:
 
 @dataclass(slots=True)
 class _Outgoing:
-    """A stream that this node feeds."""
+    """A stream that this node serves."""
 
     task: asyncio.Task[None]
     unread: int = 0
     room: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-class FabricPeers(LonePeers):
-    """The other nodes, as far as `here` knows them."""
+class FabricPeers(LocalPeers):
+    """Calls to the nodes that `here` lists."""
 
-    def __init__(self, node_id: NodeId, here: Callable[[], Sequence[Peer]], send: Send) -> None:
+    def __init__(
+        self, node_id: NodeId, here: Callable[[], Sequence[PeerNode]], send: SendFrame
+    ) -> None:
         super().__init__(node_id)
         self._here = here
         self._send = send
@@ -60,7 +62,7 @@ class FabricPeers(LonePeers):
         self._outgoing: dict[tuple[NodeId, int], _Outgoing] = {}
         self._answering: set[asyncio.Task[None]] = set()
 
-    def others(self) -> Sequence[Peer]:
+    def others(self) -> Sequence[PeerNode]:
         return self._here()
 
     async def ask(self, node: NodeId, method: str, body: bytes, *, deadline_s: float) -> bytes:
@@ -119,7 +121,7 @@ class FabricPeers(LonePeers):
         return True
 
     def lost(self, node: NodeId) -> None:
-        """Nobody waits for this node any more, and it is fed no longer."""
+        """Fail every call to this node, and stop the streams to it."""
         for asked, answer in self._asked.values():
             if asked == node and not answer.done():
                 answer.set_exception(_lost(node))
@@ -131,13 +133,13 @@ class FabricPeers(LonePeers):
                 outgoing.task.cancel()
 
     async def stop(self) -> None:
-        """End every answer and every feed."""
+        """Cancel every call and stream that this node serves."""
         tasks = [*self._answering, *(outgoing.task for outgoing in self._outgoing.values())]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    # This node asks.
+    # Calls of this node.
 
     async def _first(self, incoming: _Incoming, deadline_s: float) -> bytes | None:
         try:
@@ -228,7 +230,7 @@ class FabricPeers(LonePeers):
         self._post(asker, encode("end", i=number))
 
     async def _guarded(self, asker: NodeId, number: int, work: Coroutine[Any, Any, None]) -> None:
-        """Whatever goes wrong while answering is told to the asker."""
+        """Report an error while answering to the caller."""
         try:
             await work
         except PeerRefused as refusal:

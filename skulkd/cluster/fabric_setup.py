@@ -1,10 +1,12 @@
-"""What a Zenoh session needs besides its configuration: files, and an option on its socket."""
+"""What a Zenoh session needs besides its configuration: files, and options of its socket."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import socket
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from skulkd.settings.files import make_private_dir, write_atomic
@@ -18,10 +20,10 @@ log = logging.getLogger(__name__)
 
 
 def password_file(file: Path, user: str, password: str) -> Path:
-    """Whom this node lets in: a file that only its owner can read. Raises OSError.
+    """The credentials that Zenoh accepts, in a file that only its owner can read. Raises OSError.
 
-    It is derived from the secret, so one that is there already is not written again: a node must
-    be able to start on a full disk.
+    An existing file with the same content is not written again: a node must be able to start on a
+    full disk.
     """
     text = f"{user}:{password}\n".encode()
     if not _holds(file, text):
@@ -31,7 +33,7 @@ def password_file(file: Path, user: str, password: str) -> Path:
 
 
 def tls_settings(certificate: Path, key: Path, authority: Path) -> dict[str, object]:
-    """Both sides show a certificate of the same authority."""
+    """Mutual TLS: both sides present a certificate of the same authority."""
     return {
         "root_ca_certificate": str(authority),
         "listen_certificate": str(certificate),
@@ -44,7 +46,7 @@ def tls_settings(certificate: Path, key: Path, authority: Path) -> dict[str, obj
 
 
 def _holds(file: Path, text: bytes) -> bool:
-    """Whether the file says this and nobody but its owner can read it."""
+    """Whether the file has this content and only its owner can read it."""
     try:
         return file.read_bytes() == text and file.stat().st_mode & 0o077 == 0
     except OSError:
@@ -56,30 +58,40 @@ def defer_accept(port: int) -> bool:
 
     Zenoh's TLS listener pauses for 100 ms after every handshake that fails, and no setting of
     Zenoh changes that: 400 connections that stay silent would keep new nodes out for 40 s. With
-    TCP_DEFER_ACCEPT they stay in the kernel. The socket is Zenoh's own, so it is found among the
-    descriptors of this process.
+    TCP_DEFER_ACCEPT they stay in the kernel.
     """
     if sys.platform != "linux":
         return False
-    found = [_defer_accept_on(int(one.name), port) for one in Path("/proc/self/fd").iterdir()]
-    if not any(found):
-        log.warning("the cluster port %d has no listening socket in this process", port)
-    return any(found)
+    with listener_on(port, find_listener(port)) as sock:
+        if sock is None:
+            log.warning("the cluster port %d has no listening socket in this process", port)
+            return False
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, SILENCE_S)
+        return True
 
 
-def _defer_accept_on(descriptor: int, port: int) -> bool:
-    """Whether this descriptor is a socket that listens on the port; the option is set then."""
+def find_listener(port: int) -> int | None:
+    """The descriptor on which Zenoh listens: its socket is one of this process. Linux only."""
+    for one in Path("/proc/self/fd").iterdir():
+        with listener_on(port, int(one.name)) as sock:
+            if sock is not None:
+                return int(one.name)
+    return None
+
+
+@contextlib.contextmanager
+def listener_on(port: int, descriptor: int | None) -> Iterator[socket.socket | None]:
+    """The socket behind a descriptor if it listens on the port; it stays open, it is Zenoh's."""
     try:
-        sock = socket.socket(fileno=descriptor)
+        sock = socket.socket(fileno=descriptor) if descriptor is not None else None
     except OSError:  # closed meanwhile, or not a socket
-        return False
+        sock = None
     try:
-        listens = _is_listening(sock) and sock.getsockname()[1] == port
-        if listens:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, SILENCE_S)
-        return listens
+        listens = sock is not None and _is_listening(sock) and sock.getsockname()[1] == port
+        yield sock if listens else None
     finally:
-        sock.detach()  # it stays Zenoh's
+        if sock is not None:
+            sock.detach()
 
 
 def _is_listening(sock: socket.socket) -> bool:

@@ -1,6 +1,6 @@
-"""A frame between nodes: a small JSON head, a line end, then bytes nobody here looks into. Pure.
+"""Frames between nodes: a small JSON head, a newline, then an opaque body. Pure.
 
-Keys that a newer node adds to a head are ignored by an older one.
+Unknown keys of a head are ignored, so newer versions can add some.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ Head = dict[str, Any]
 
 
 class BadFrame(ValueError):
-    """Bytes that are no frame."""
+    """These bytes are not a frame."""
 
 
 def encode(kind: str, body: bytes = b"", **head: object) -> bytes:

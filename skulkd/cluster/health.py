@@ -6,16 +6,21 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import get_args
 
-from skulkd.cluster.telemetry import Problem
+from skulkd.cluster.telemetry import NodeProblem
 from skulkd.wire.downloads import DownloadFailed, DownloadProgress
-from skulkd.wire.health import HealthCode, HealthLevel, HealthReason, NodeHealth
+from skulkd.wire.health import (
+    EVENT_LOG_DEGRADED,
+    HealthCode,
+    HealthLevel,
+    HealthReason,
+    NodeHealth,
+)
 from skulkd.wire.machine import DiskUsage
 
 GIB = 1024**3
 DISK_FULL_BYTES = 2 * GIB
 DISK_LOW_BYTES = 10 * GIB
 UNREACHABLE_S = 15.0
-EVENT_LOG = "the event log only counts"
 _NO_SPACE = ("MiB are free", "No space left", "Disk quota exceeded")
 
 
@@ -24,7 +29,7 @@ def node_health(
     disk: DiskUsage | None,
     silence_s: float,
     warnings: Iterable[str] = (),
-    problems: Iterable[Problem] = (),
+    problems: Iterable[NodeProblem] = (),
     *,
     looping_bridge: str | None = None,
 ) -> NodeHealth:
@@ -41,7 +46,9 @@ def node_health(
     ]
     if disk is not None:
         judged += _disk_reasons(disk)
-    judged += [("warn", _degraded(text)) for text in warnings if text.startswith(EVENT_LOG)]
+    judged += [
+        ("warn", _degraded(text)) for text in warnings if text.startswith(EVENT_LOG_DEGRADED)
+    ]
     judged += [("error", reason) for one in problems if (reason := _problem(one)) is not None]
     if looping_bridge is not None:
         judged.append(("warn", _bridge_loop(looping_bridge)))
@@ -97,7 +104,7 @@ def _degraded(warning: str) -> HealthReason:
     )
 
 
-def _problem(problem: Problem) -> HealthReason | None:
+def _problem(problem: NodeProblem) -> HealthReason | None:
     """None for a code of a newer version."""
     for code in get_args(HealthCode):
         if code == problem.code:

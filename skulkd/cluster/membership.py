@@ -19,25 +19,25 @@ LOST_LIMIT = 256
 
 
 class Membership:
-    """What one node knows of the members, itself included."""
+    """The members that one node knows of, itself included."""
 
     def __init__(self) -> None:
         self.own_name = ""
         self.names: set[str] = set()
-        """Members that are here, or that are expected and not yet given up."""
+        """Members that are present, or expected and not lost."""
         self.lost: dict[str, LostMember] = {}
         self.unconfirmed: dict[str, LostMember] = {}
         self._leaving = False
 
     def copy(self) -> Membership:
-        """The same knowledge, to try out events on."""
+        """A copy on which events can be tried."""
         other = copy.copy(self)
         other.names, other.lost = self.names.copy(), self.lost.copy()
         other.unconfirmed = self.unconfirmed.copy()
         return other
 
     def joined(self, name: str, earlier_name: str | None = None) -> None:
-        """A node is here; `earlier_name` when it was known by another name."""
+        """A node is present; `earlier_name` when it had another name."""
         if earlier_name is not None and earlier_name != name:
             self.names.discard(earlier_name)
         self.names.add(name)
@@ -48,16 +48,16 @@ class Membership:
         return () if self._leaving else tuple(sorted(self.names - {self.own_name}))
 
     def stopped(self, name: str) -> None:
-        """A node said that it stops."""
+        """A node announced that it stops."""
         self.names.discard(name)
         self.unconfirmed.pop(name, None)
 
     def leave(self) -> None:
-        """This node stops: from now on it reports nothing of the others, also on disk."""
+        """This node stops: it records no further losses, and no members on disk."""
         self._leaving = True
 
     def vanished(self, node: NodeId, name: str, now: datetime) -> None:
-        """A node is gone and had not said that it stops."""
+        """A node is gone without notice."""
         if name in self.names and name not in self.lost:
             self.unconfirmed[name] = LostMember(name, node, now)
 
@@ -72,7 +72,7 @@ class Membership:
             self.lost.pop(event.name, None)
 
     def replace_lost(self, members: Iterable[LostMember]) -> None:
-        """Take over the list of another node's state."""
+        """Use the list of a snapshot."""
         self.lost = {one.name: one for one in members}
 
     def replace_names(self, names: Collection[str]) -> None:
@@ -82,10 +82,10 @@ class Membership:
             self.unconfirmed = {k: v for k, v in self.unconfirmed.items() if k in self.names}
 
     def changes(self, here: Collection[str], now: datetime, *, patient: bool) -> list[Event]:
-        """What a master journals when the nodes with these names are here.
+        """The events that a master journals when the nodes with these names are present.
 
-        `patient`: members that are expected still have time to come; only those that this node
-        saw vanish are lost.
+        `patient`: expected members still have time to join; only those that this node saw vanish
+        are lost.
         """
         if self._leaving:
             return []
@@ -101,6 +101,6 @@ class Membership:
         return events
 
     def missing(self, here: Collection[str]) -> list[LostMember]:
-        """Who is lost, by name, as far as this node knows."""
+        """The lost members that this node knows of, by name."""
         known = {**self.unconfirmed, **self.lost}
         return [known[name] for name in sorted(known) if name not in here]

@@ -1,7 +1,7 @@
-"""What nodes say to each other to agree on one state. Values only; `codec` makes bytes of them.
+"""Messages between nodes for election and replication. Values only; `codec` serialises them.
 
-Every message that is about a journal names the session it belongs to, so that what was said in
-an earlier reign can do no harm in a later one.
+Messages about the journal name their session, so that late ones of an earlier session are ignored.
+Field names are the keys on the wire and on disk: they must not change (`reign_s`, `ledger`, ...).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from skulkd.wire.tokens import AccessToken
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Session:
-    """One reign of one master. The clock is larger than any its master had heard of."""
+class MasterSession:
+    """The term of one master. `clock` is larger than any that the master has seen before."""
 
     clock: int
     master: NodeId
@@ -28,13 +28,13 @@ class Session:
 class Ancestor:
     """A session whose history a later one continues, as far as index `head`."""
 
-    session: Session
+    session: MasterSession
     head: int
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """One event at its place in the journal; with the answer to the command that caused it."""
+class JournalEntry:
+    """One event with its index; with the answer to the command that caused it."""
 
     index: int
     event: Event
@@ -52,7 +52,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """An instance that somebody asked to delete, and the event that did it."""
+    """An instance that was deleted by a command, and the event of the deletion."""
 
     event_id: EventId
     instance_id: InstanceId
@@ -68,18 +68,18 @@ class LostMember:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
-    """What a node keeps on disk: placements and settings of the cluster it was part of."""
+class ClusterRecord:
+    """What a node keeps on disk: placements and settings of its cluster."""
 
     lineage: str
-    """Names a cluster through all its sessions."""
+    """Id of the cluster, the same in all its sessions."""
     clock: int
     index: int
     placements: tuple[Placement, ...] = ()
     tracing: bool = False
     deletions: tuple[Deletion, ...] = ()
     members: tuple[str, ...] = ()
-    """Names of the other nodes that were here, unless this node stopped in order."""
+    """Names of the other members; empty after an orderly stop of this node."""
     lost: tuple[LostMember, ...] = ()
     tokens: tuple[AccessToken, ...] = ()
     revoked_tokens: tuple[TokenId, ...] = ()
@@ -90,41 +90,43 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Beat:
-    """A sign of life from the event loop: what this node thinks, and how much it knows."""
+class NodeHeartbeat:
+    """Sent from the event loop: the session, role and journal position of a node."""
 
-    session: Session | None
+    session: MasterSession | None
     leading: bool
     standing: tuple[int, int]
-    """Clock of the last session that this node's state is of, and its last index."""
+    """Clock of the session that the state belongs to, and its last index."""
     reign_s: float = 0.0
+    """Age of the session, with that of a session it continues; the older of two stays."""
     ancestors: tuple[Ancestor, ...] = ()
     members: int = 0
-    """How many nodes it sees, itself included; whoever sees fewer is missing a link."""
+    """Number of connected nodes, the sender included; a node with fewer lacks a link."""
     session_s: float | None = None
-    """How long the sender has led this session. `reign_s` includes a session it continues."""
+    """How long the sender has led this session."""
 
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """To the master: bring me up to date. Asked again until answered; harmless twice."""
+    """Follower to master: request for missing entries. Repeated until answered; idempotent."""
 
-    session: Session
-    ledger: Session | None
+    session: MasterSession
+    ledger: MasterSession | None
+    """The session that the follower's journal belongs to."""
     head: int
-    held: tuple[Entry, ...] = ()
-    """Entries of a dead master that the new one lacks."""
-    record: Record | None = None
-    legacy: Cede | None = None
-    """What stands at the end of another history, whose own master cannot cede any more."""
+    held: tuple[JournalEntry, ...] = ()
+    """Entries of a lost master that the new one lacks."""
+    record: ClusterRecord | None = None
+    legacy: HandOver | None = None
+    """State of another history, whose own master cannot hand over any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entries:
     """The next part of the journal. `sync` is the answer to a Join."""
 
-    session: Session
-    entries: tuple[Entry, ...]
+    session: MasterSession
+    entries: tuple[JournalEntry, ...]
     head: int
     sync: bool = False
     lineage: str = ""
@@ -132,10 +134,10 @@ class Entries:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
-    """The whole state, for a node whose own history is another one or too old."""
+class JournalSnapshot:
+    """The whole state, for a node whose history is different or too old."""
 
-    session: Session
+    session: MasterSession
     state: State
     lineage: str
     recent: tuple[EventId, ...] = ()
@@ -151,55 +153,55 @@ class Snapshot:
 class Stored:
     """From a follower: the journal as far as index `index` is on its disk, or why it is not."""
 
-    session: Session
+    session: MasterSession
     index: int
     problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
-    """Placements that have no nodes as of index `head`: the whole list, every few seconds."""
+class UnplacedList:
+    """All unplaced instances as of index `head`; sent every few seconds."""
 
-    session: Session
+    session: MasterSession
     head: int
     placements: tuple[Placement, ...]
     members: tuple[str, ...] = ()
-    """Names of the nodes that the master counts as members."""
+    """Names of the members, as the master knows them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Submit:
-    """Events for the master to order. Holds everything of the sender that it has not seen yet."""
+    """Follower to master: the sender's events that are not in the journal yet."""
 
-    session: Session
+    session: MasterSession
     events: tuple[Event, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """These events are in the journal already."""
+class AlreadyOrdered:
+    """Master to follower: these events are in the journal already."""
 
-    session: Session
+    session: MasterSession
     event_ids: tuple[EventId, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Conquer:
-    """From one master to another: of us two I stay."""
+class RequestHandOver:
+    """Master to master: the receiver should hand over to the sender."""
 
-    session: Session
+    session: MasterSession
 
 
 @dataclass(frozen=True, slots=True)
-class Cede:
-    """From a master that gives up to the one that stays: what its side has placed."""
+class HandOver:
+    """Master to the master that stays: the state of the sender's cluster."""
 
-    session: Session
+    session: MasterSession
     state: State
     waiting: tuple[Placement, ...] = ()
     names: dict[NodeId, str] = field(default_factory=dict)
     living: tuple[NodeId, ...] = ()
-    """Who is on its side; they may reach the other master a moment later than this."""
+    """The sender's nodes; they may connect a moment later than this message arrives."""
     deletions: tuple[Deletion, ...] = ()
     lost: tuple[LostMember, ...] = ()
     tokens: tuple[AccessToken, ...] = ()
@@ -207,27 +209,38 @@ class Cede:
 
 
 @dataclass(frozen=True, slots=True)
-class Ceded:
-    """It was taken over, as far as it could be."""
+class HandOverDone:
+    """Answer to a HandOver: the state was merged, up to index `head` of the sender."""
 
-    session: Session
+    session: MasterSession
     head: int
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
-    """The name the master found for a node: its own, or with a number when that was taken."""
+class AssignedName:
+    """Master to node: its unique name, its own or with a number appended."""
 
-    session: Session
+    session: MasterSession
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class Bye:
-    """This node leaves on purpose."""
+class Leaving:
+    """Announces an orderly stop of the sender."""
 
 
 Message = (
-    Beat | Join | Entries | Snapshot | Stored | Waiting | Submit | Known | Conquer | Cede | Ceded
-    | Named | Bye
-)  # fmt: skip
+    NodeHeartbeat
+    | Join
+    | Entries
+    | JournalSnapshot
+    | Stored
+    | UnplacedList
+    | Submit
+    | AlreadyOrdered
+    | RequestHandOver
+    | HandOver
+    | HandOverDone
+    | AssignedName
+    | Leaving
+)

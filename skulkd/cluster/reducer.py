@@ -10,7 +10,7 @@ from typing import Any, assert_never
 
 from skulkd.cluster import topology
 from skulkd.cluster.bridge_cycles import bridge_cycles, cables_of_graph
-from skulkd.placement.records import needs_settling, settled, with_stuck
+from skulkd.placement.records import needs_settling, settled, with_on_demand, with_stuck
 from skulkd.wire.downloads import DownloadProgress
 from skulkd.wire.events import (
     ChunkGenerated,
@@ -20,8 +20,11 @@ from skulkd.wire.events import (
     InputChunkReceived,
     InstanceCreated,
     InstanceDeleted,
+    InstanceKeepAliveChanged,
     InstanceMoved,
     InstanceMoveRefused,
+    InstanceRequested,
+    InstanceUnloaded,
     NodeDownloadProgress,
     NodeGatheredInfo,
     NodeLossCleared,
@@ -53,7 +56,7 @@ from skulkd.wire.instances import Instance
 from skulkd.wire.machine import NodeNetworkInfo, NodeThunderboltInfo
 from skulkd.wire.runners import RunnerReady, RunnerRunning, RunnerShutdown, RunnerStatus
 from skulkd.wire.state import State
-from skulkd.wire.tasks import ImageGeneration, TextGeneration
+from skulkd.wire.tasks import ImageGeneration, TextEmbedding, TextGeneration
 
 Changes = dict[str, Any]
 
@@ -78,6 +81,8 @@ def _changes(state: State, event: Event) -> Changes:  # noqa: PLR0911, PLR0912 -
             return _without_instances(state, {event.instance_id})
         case InstanceMoveRefused():
             return _stuck(state, event)
+        case InstanceKeepAliveChanged():
+            return _keep_alive(state, event)
         case RunnerStatusUpdated():
             return _runner_status(state, event)
         case TaskCreated():
@@ -104,6 +109,8 @@ def _changes(state: State, event: Event) -> Changes:  # noqa: PLR0911, PLR0912 -
         case (
             TestEvent()
             | InstanceMoved()
+            | InstanceRequested()
+            | InstanceUnloaded()
             | NodeLost()
             | NodeLossCleared()
             | TaskAcknowledged()
@@ -180,6 +187,13 @@ def _stuck(state: State, event: InstanceMoveRefused) -> Changes:
     return _changed_instance(state, with_stuck(instance, event.why_not))
 
 
+def _keep_alive(state: State, event: InstanceKeepAliveChanged) -> Changes:
+    instance = state.instances.get(event.instance_id)
+    if instance is None:
+        return {}
+    return _changed_instance(state, with_on_demand(instance, event.on_demand))
+
+
 def _changed_instance(state: State, instance: Instance) -> Changes:
     return {"instances": {**state.instances, instance.instance_id: instance}}
 
@@ -190,7 +204,7 @@ def _task(state: State, task_id: TaskId, update: Changes) -> Changes:
     if task is None:
         return {}
     changed: Changes = {"task_status": update["task_status"]}
-    if isinstance(task, TextGeneration | ImageGeneration):
+    if isinstance(task, TextGeneration | ImageGeneration | TextEmbedding):
         if update["task_status"] != "Failed":
             changed |= {"error_type": None, "error_message": None}
         changed |= update

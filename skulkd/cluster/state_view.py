@@ -15,7 +15,7 @@ from typing import Any
 from skulkd.cluster.bridge_cycles import bridge_cycles, cables_of_ports
 from skulkd.cluster.health import node_health, silence_seconds
 from skulkd.cluster.replica import Replica
-from skulkd.cluster.telemetry import Readings, Telemetry
+from skulkd.cluster.telemetry import NodeReadings, Telemetry
 from skulkd.cluster.topology import with_links, with_node, with_rdma_readings
 from skulkd.wire.ids import NodeId
 from skulkd.wire.rdma import NodeRdma
@@ -24,7 +24,7 @@ from skulkd.wire.state import State
 MAX_AGE_S = 1.0
 
 
-def merge(state: State, readings: Mapping[NodeId, Readings], now: datetime) -> State:
+def merge(state: State, readings: Mapping[NodeId, NodeReadings], now: datetime) -> State:
     """The state with readings and health. Who gives readings is here, whoever else the state knows.
 
     Nodes come in the order of their ids, so that every node shows the same picture.

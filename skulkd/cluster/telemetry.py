@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from skulkd.cluster.codec import Unreadable, dump, load_as
+from skulkd.cluster.codec import UnreadableMessage, dump, load_as
 from skulkd.wire.base import Memory
-from skulkd.wire.ids import NodeId
+from skulkd.wire.ids import ModelId, NodeId
 from skulkd.wire.links import MeasuredLink
 from skulkd.wire.machine import (
     DiskUsage,
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class NodeProblem:
     """Something that does not work on a node; the code is one of `HealthCode`."""
 
     code: str
@@ -33,7 +33,7 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class Readings:
+class NodeReadings:
     """What one node last said of itself; None where it has said nothing."""
 
     seen: datetime
@@ -47,13 +47,15 @@ class Readings:
     draining: bool = False
     """It takes no new placements and, where it can be avoided, no new requests."""
     wired: Memory | None = None
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[NodeProblem, ...] = ()
     rdma: NodeRdma | None = None
     metal: MetalLimits | None = None
     """None on everything but a Mac."""
+    stalled: dict[ModelId, str] = field(default_factory=dict)
+    """Models whose files it waits for while the store does not answer, and why."""
 
 
-def dump_readings(readings: Readings) -> bytes:
+def dump_readings(readings: NodeReadings) -> bytes:
     """As they travel to other nodes."""
     return dump(readings)
 
@@ -62,12 +64,12 @@ class Telemetry:
     """Readings by node, with a version that changes whenever they do."""
 
     def __init__(self) -> None:
-        self._by_node: dict[NodeId, Readings] = {}
+        self._by_node: dict[NodeId, NodeReadings] = {}
         # Of other nodes; most of it is replaced before anybody looks, so it is read when needed.
         self._unread: dict[NodeId, tuple[datetime, bytes]] = {}
         self.version = 0
 
-    def record(self, node_id: NodeId, readings: Readings) -> None:
+    def record(self, node_id: NodeId, readings: NodeReadings) -> None:
         """Take over what a node says now; what it does not say any more is not kept."""
         self._by_node[node_id] = readings
         self._unread.pop(node_id, None)
@@ -84,11 +86,11 @@ class Telemetry:
         if self._by_node.pop(node_id, None) is not None or unread is not None:
             self.version += 1
 
-    def of(self, node_id: NodeId) -> Readings | None:
+    def of(self, node_id: NodeId) -> NodeReadings | None:
         self._read(node_id)
         return self._by_node.get(node_id)
 
-    def all(self) -> dict[NodeId, Readings]:
+    def all(self) -> dict[NodeId, NodeReadings]:
         for node_id in list(self._unread):
             self._read(node_id)
         return dict(self._by_node)
@@ -98,8 +100,8 @@ class Telemetry:
         if seen is None:
             return
         try:
-            readings: Readings = load_as(Readings, body)
-        except Unreadable as error:
+            readings: NodeReadings = load_as(NodeReadings, body)
+        except UnreadableMessage as error:
             log.debug("the readings of %s are of another shape: %s", node_id, error)
             return
         self._by_node[node_id] = replace(readings, seen=seen)

@@ -1,55 +1,55 @@
-"""How long the state machine waits for what. Pure: no clock here."""
+"""Timeouts and intervals of the state machine. Pure: no clock here."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from skulkd.cluster.messages import Session
+from skulkd.cluster.messages import MasterSession
 
 GAP_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds, for a small cluster; a large one takes its time, see `scaled`."""
+    """Seconds, for a small cluster; `scaled` adapts them to a large one."""
 
-    beat_s: float = 0.5
-    beat_timeout_s: float = 3.0
+    heartbeat_s: float = 0.5
+    heartbeat_timeout_s: float = 3.0
     seek_s: float = 1.0
-    """How long a starting node listens for a master before it wants to be one."""
+    """How long a starting node waits for a master before it becomes a candidate."""
     elect_s: float = 0.3
-    hush_s: float = 0.1
-    """How much longer than the likeliest successor the next two wait before they speak."""
+    first_heartbeat_stagger_s: float = 0.1
+    """How much longer than the best candidate the next two wait with their heartbeat."""
     stagger_s: float = 0.6
-    """The next best node waits so much longer for the best one to lead."""
+    """How much longer each next candidate waits before it leads."""
     resend_s: float = 0.4
     silent_s: float = 3.4
-    """After so long without a beat a master counts a node as lost, even if its sockets live: with
-    the beat before it and the tick after it, four seconds after its event loop began to hang."""
-    still_s: float = 2.0
-    """A node that was not run for so long must not believe what it remembers."""
+    """A master declares a node lost after this long without a heartbeat, even if its connection is
+    open. With the interval before and the tick after, that is 4 s after its event loop hung."""
+    suspended_s: float = 2.0
+    """A node that was suspended for longer than this must look for the master again."""
 
     def scaled(self, nodes: int) -> Timing:
         factor = max(1.0, nodes / 16)
         return replace(
             self,
-            beat_s=self.beat_s * factor,
-            beat_timeout_s=self.beat_timeout_s * factor,
+            heartbeat_s=self.heartbeat_s * factor,
+            heartbeat_timeout_s=self.heartbeat_timeout_s * factor,
             silent_s=self.silent_s * factor,
             elect_s=self.elect_s * factor,
             stagger_s=self.stagger_s * factor,
         )
 
 
-class Doubt:
-    """How long another session has been heard of beside one's own, without a pause."""
+class RivalMasterTimer:
+    """Measures how long a second master has been seen without a pause."""
 
     def __init__(self) -> None:
-        self._session: Session | None = None
+        self._session: MasterSession | None = None
         self._since = self._last = 0.0
 
-    def lasts(self, session: Session, now: float, patience_s: float) -> bool:
-        """Whether it has gone on for longer than that; it begins anew then."""
+    def exceeded(self, session: MasterSession, now: float, patience_s: float) -> bool:
+        """Whether it has lasted for longer than `patience_s`; restarts the timer then."""
         if session != self._session or now - self._last > GAP_S:
             self._session, self._since = session, now
         self._last = now

@@ -1,7 +1,7 @@
-"""Access tokens as the cluster agrees on them: those in force, and those revoked. Pure.
+"""The replicated table of access tokens: those in force, and those revoked. Pure.
 
-Creations and revocations commute: a token that was revoked once stays revoked, whatever is heard
-of it later. So two histories that meet are united without looking at which one is newer.
+Creations and revocations commute: a revoked token stays revoked. So two histories are merged
+without comparing which one is newer.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from skulkd.wire.ids import TokenId
 from skulkd.wire.tokens import AccessToken
 
 TOKENS = 1000
-"""No more than these can be in force."""
+"""Maximum number of tokens in force."""
 REVOKED = 4096
-"""Of more revocations than this the oldest are forgotten."""
+"""Maximum number of revocations that are kept; the oldest are dropped."""
 
 
 class TokenTable:
@@ -26,7 +26,7 @@ class TokenTable:
         self._revoked: OrderedDict[TokenId, None] = OrderedDict.fromkeys(revoked)
         self._tokens = {one.token_id: one for one in tokens if one.token_id not in self._revoked}
         self.version = 0
-        """Another one after every change."""
+        """Changes with every change of the table."""
 
     @property
     def tokens(self) -> Mapping[TokenId, AccessToken]:
@@ -47,13 +47,13 @@ class TokenTable:
         return [one for one in self._tokens.values() if one.name == name]
 
     def copy(self) -> TokenTable:
-        """The same table, to try out events on."""
+        """A copy on which events can be tried."""
         other = TokenTable(self._tokens.values(), self._revoked)
         other.version = self.version
         return other
 
     def replace(self, tokens: Iterable[AccessToken], revoked: Iterable[TokenId]) -> None:
-        """Take over the table of another node's state."""
+        """Use the table of a snapshot."""
         taken = TokenTable(tokens, revoked)
         self._tokens, self._revoked = taken._tokens, taken._revoked
         self.version += 1
@@ -70,7 +70,9 @@ class TokenTable:
                 self._revoked.popitem(last=False)
             self.version += 1
 
-    def unheard(self, tokens: Iterable[AccessToken], revoked: Iterable[TokenId]) -> list[Event]:
+    def missing_events(
+        self, tokens: Iterable[AccessToken], revoked: Iterable[TokenId]
+    ) -> list[Event]:
         """Events that lead to the union of this table and another history's."""
         gone = [one for one in revoked if one not in self._revoked]
         names = {one.token_id: one.name for one in self._tokens.values()}

@@ -18,7 +18,7 @@ PIECE_EVENTS = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class EventFilter:
     """Which events: from a position on, from a moment on, of some kinds."""
 
     after: int = 0
@@ -48,7 +48,7 @@ def line_of(record: Record) -> bytes:
     return head[:-1].encode() + b', "event": ' + record.payload + b"}\n"
 
 
-def from_disk(file: Path, wanted: Wanted) -> Iterator[Record]:
+def from_disk(file: Path, wanted: EventFilter) -> Iterator[Record]:
     """What the file holds; nothing when there is no file."""
     try:
         yield from filter(wanted.fits, read_records(file))
@@ -56,7 +56,7 @@ def from_disk(file: Path, wanted: Wanted) -> Iterator[Record]:
         return
 
 
-def from_memory(log: EventLog, start: int, wanted: Wanted, at_s: float) -> list[Record]:
+def from_memory(log: EventLog, start: int, wanted: EventFilter, at_s: float) -> list[Record]:
     """At most a piece of what memory still holds from a position on, however few of it fit."""
     first = max(start, log.first_index)
     events = log.between(first, first + PIECE_EVENTS)

@@ -77,7 +77,7 @@ def _entries(record: RunnerSupervisorDiagnostics) -> Iterator[TimelineEntry]:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TimelinePart:
     """What one node said: its runners and entries as JSON, its clock before and after."""
 
     runners: list[dict[str, Any]]
@@ -86,23 +86,23 @@ class Part:
     answered_at: datetime
 
 
-class NoPart(ValueError):
+class BadTimelinePart(ValueError):
     """What another node said is not its part of a timeline."""
 
 
-def read_part(answer: bytes) -> Part:
-    """The part of one node. Raises NoPart."""
+def read_part(answer: bytes) -> TimelinePart:
+    """The part of one node. Raises BadTimelinePart."""
     try:
         document = from_json(answer)
         asked_at, answered_at = document["askedAt"], document["answeredAt"]
-        return Part(
+        return TimelinePart(
             _items(document["runners"], "nodeId", "runnerId", "modelId", "deviceRank"),
             _items(document["timeline"], "at", "nodeId", "deviceRank"),
             datetime.fromisoformat(asked_at),
             datetime.fromisoformat(answered_at),
         )
     except (ValueError, KeyError, TypeError) as error:
-        raise NoPart(f"{type(error).__name__}: {error}") from error
+        raise BadTimelinePart(f"{type(error).__name__}: {error}") from error
 
 
 def _items(items: Any, *keys: str) -> list[dict[str, Any]]:
@@ -112,7 +112,7 @@ def _items(items: Any, *keys: str) -> list[dict[str, Any]]:
     return list(items)
 
 
-def stitch(parts: Iterable[Part]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def stitch(parts: Iterable[TimelinePart]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """All runners and all entries, in the order of the contract."""
     parts = list(parts)
     runners = [runner for part in parts for runner in part.runners]
@@ -122,7 +122,7 @@ def stitch(parts: Iterable[Part]) -> tuple[list[dict[str, Any]], list[dict[str, 
     return runners, entries
 
 
-def clock_offset_s(part: Part, sent: datetime, received: datetime) -> tuple[float, float]:
+def clock_offset_s(part: TimelinePart, sent: datetime, received: datetime) -> tuple[float, float]:
     """How far the node's clock is ahead of ours, and the round trip without its own work."""
     there_s = (part.asked_at - sent).total_seconds()
     back_s = (received - part.answered_at).total_seconds()

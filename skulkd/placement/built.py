@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from skulkd.placement.candidates import Candidate, Cluster
+from skulkd.placement.candidates import Cluster, PlacementCandidate
 from skulkd.placement.eligible import node_backends
 from skulkd.placement.fresh import Fresh
 from skulkd.placement.links import Links
-from skulkd.placement.planner import Plan, Rank, plan
+from skulkd.placement.planner import PlacementPlan, PlannedRank, plan
 from skulkd.placement.wish import Wish
 from skulkd.wire.cards import ModelCard
 from skulkd.wire.ids import NodeId
@@ -27,14 +27,14 @@ _NOBODY = Host(ip="198.51.100.1", port=0)
 
 
 def place(
-    wish: Wish, nodes: Sequence[Candidate], fresh: Fresh, links: Links | None = None
+    wish: Wish, nodes: Sequence[PlacementCandidate], fresh: Fresh, links: Links | None = None
 ) -> Instance:
     """The best placement on these nodes as an instance. Raises Refusal."""
     cluster = Cluster(tuple(nodes), links or Links())
     return instance_of(plan(wish, cluster), cluster.links, fresh)
 
 
-def instance_of(found: Plan, links: Links, fresh: Fresh) -> Instance:
+def instance_of(found: PlacementPlan, links: Links, fresh: Fresh) -> Instance:
     """`fresh` must have a runner id for each rank."""
     assignments = ShardAssignments(
         model_id=found.wish.card.model_id,
@@ -91,7 +91,7 @@ def jaccl_coordinators(ring: Sequence[NodeId], links: Links, port: int) -> dict[
     return {first: f"{EVERY_INTERFACE}:{port}", **dialled}
 
 
-def _shard(found: Plan, rank: Rank, index: int) -> ShardMetadata:
+def _shard(found: PlacementPlan, rank: PlannedRank, index: int) -> ShardMetadata:
     kind = TensorShardMetadata if found.sharding == "Tensor" else PipelineShardMetadata
     card = found.wish.card
     return kind(
@@ -105,7 +105,7 @@ def _shard(found: Plan, rank: Rank, index: int) -> ShardMetadata:
     )
 
 
-def _backend(card: ModelCard, node: Candidate) -> str | None:
+def _backend(card: ModelCard, node: PlacementCandidate) -> str | None:
     """What computes there: preferred tags first, the others by name."""
     shared = node_backends(node) & set(card.placement.compatible_backends)
     ordered = [tag for tag in card.placement.backend_preference if tag in shared]

@@ -44,7 +44,7 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class PlacementCandidate:
     """A node; memory is None until it was read, backends until it has told them."""
 
     node_id: NodeId
@@ -102,7 +102,7 @@ class Candidate:
 class Cluster:
     """Everything the planner looks at."""
 
-    nodes: tuple[Candidate, ...]
+    nodes: tuple[PlacementCandidate, ...]
     links: Links = field(default_factory=Links)
     rdma: Mapping[NodeId, NodeRdma] = field(default_factory=dict)
     """Only to explain why RDMA does not work; `links` say where it does."""
@@ -123,7 +123,7 @@ class Cluster:
 
 
 @dataclass(frozen=True, slots=True)
-class Circumstances:
+class PlanInputs:
     """What is not in the state: nodes by id, all optional."""
 
     draining: Collection[NodeId] = frozenset()
@@ -138,35 +138,35 @@ class Circumstances:
     dequantize: Mapping[NodeId, DequantizeMode] = field(default_factory=dict)
 
 
-NOTHING_SPECIAL = Circumstances()
+NOTHING_SPECIAL = PlanInputs()
 
 
-def cluster_of(state: State, model_id: ModelId, around: Circumstances = NOTHING_SPECIAL) -> Cluster:
+def cluster_of(state: State, model_id: ModelId, inputs: PlanInputs = NOTHING_SPECIAL) -> Cluster:
     """The nodes and links of a merged state (with readings), for placing this model."""
     promised = promised_bytes(state)
     candidates = []
     for node_id in state.topology.nodes:
         system = state.node_system.get(node_id)
-        staged = around.staged.get(node_id)
+        staged = inputs.staged.get(node_id)
         candidates.append(
-            Candidate(
+            PlacementCandidate(
                 node_id,
                 state.node_memory.get(node_id),
                 accelerator=None if system is None else system.accelerator,
-                backends=around.backends.get(node_id),
-                participation=around.participation.get(node_id, "full"),
+                backends=inputs.backends.get(node_id),
+                participation=inputs.participation.get(node_id, "full"),
                 staged=staged_part(state, node_id, model_id) if staged is None else staged,
-                files_problem=around.files_problems.get(node_id),
-                draining=node_id in around.draining,
+                files_problem=inputs.files_problems.get(node_id),
+                draining=node_id in inputs.draining,
                 promised_bytes=promised.get(node_id, 0),
-                credit_bytes=around.credits.get(node_id),
-                vram_credit_bytes=around.vram_credits.get(node_id),
-                wired_limit_bytes=around.wired_limits.get(node_id),
-                dequantize=around.dequantize.get(node_id, "off"),
+                credit_bytes=inputs.credits.get(node_id),
+                vram_credit_bytes=inputs.vram_credits.get(node_id),
+                wired_limit_bytes=inputs.wired_limits.get(node_id),
+                dequantize=inputs.dequantize.get(node_id, "off"),
             )
         )
     versions = {node: one.os_version for node, one in state.node_identities.items()}
-    return Cluster(tuple(candidates), links_of(state), around.rdma, versions)
+    return Cluster(tuple(candidates), links_of(state), inputs.rdma, versions)
 
 
 def staged_part(state: State, node_id: NodeId, model_id: ModelId) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from skulkd.placement.candidates import Candidate, Cluster
+from skulkd.placement.candidates import Cluster, PlacementCandidate
 from skulkd.placement.exact_rings import MOST_NODES, exact_rings
 from skulkd.placement.links import NO_LINK
 from skulkd.placement.refusals import (
@@ -32,6 +32,7 @@ from skulkd.wire.ids import NodeId
 
 # Of a node that has not told its backends: every runner here computes with MLX.
 _OWN_BACKENDS = frozenset({"mlx"})
+_SERVED = frozenset({"TextGeneration", "TextEmbedding"})
 _GIB = 1024**3
 
 
@@ -39,7 +40,7 @@ _GIB = 1024**3
 class Eligible:
     """Nodes whose memory is known, those whose memory is not, and those that were left out."""
 
-    nodes: tuple[Candidate, ...]
+    nodes: tuple[PlacementCandidate, ...]
     unread: tuple[NodeId, ...]
     dropped: tuple[Dropped, ...]
 
@@ -50,6 +51,8 @@ def eligible(wish: Wish, cluster: Cluster) -> Eligible:
     sieve = _Sieve(cluster.nodes, wish.least)
     sieve.drop(lambda node: _ruled_out(wish, node))
     if sieve.exhausted or not has_ring(cluster, sieve.left, wish.least):
+        if not sieve.exhausted and _links_are_coming(cluster, sieve.left):
+            raise InfoPending(len(sieve.left), wish.least)
         raise AllExcluded(wish.least, sorted(wish.excluded), sieve.dropped)
     sieve.drop(lambda node: "is draining" if node.draining else None)
     if sieve.exhausted:
@@ -59,7 +62,7 @@ def eligible(wish: Wish, cluster: Cluster) -> Eligible:
         raise Ineligible(wish.card.placement.compatible_backends, sieve.dropped)
     if wish.single_node_only and wish.least > 1:
         raise SingleNodeOnly(wish.card.model_id, wish.least)
-    if "TextGeneration" not in wish.card.tasks:
+    if _SERVED.isdisjoint(wish.card.tasks):
         raise NotServed(wish.card.model_id, wish.card.tasks)
     sieve.drop(lambda node: "has no files" if node.files_problem is not None else None)
     if sieve.exhausted:
@@ -71,7 +74,7 @@ def eligible(wish: Wish, cluster: Cluster) -> Eligible:
     return Eligible(known, unread, tuple(sieve.dropped))
 
 
-def has_ring(cluster: Cluster, nodes: Sequence[Candidate], size: int) -> bool:
+def has_ring(cluster: Cluster, nodes: Sequence[PlacementCandidate], size: int) -> bool:
     """Whether so many of the nodes, or more, are connected in a ring."""
     if len(nodes) < size:
         return False
@@ -89,11 +92,11 @@ def has_ring(cluster: Cluster, nodes: Sequence[Candidate], size: int) -> bool:
     return any(len(ring) >= size for ring in found)
 
 
-def node_backends(node: Candidate) -> frozenset[str]:
+def node_backends(node: PlacementCandidate) -> frozenset[str]:
     return _OWN_BACKENDS if node.backends is None else node.backends
 
 
-def why_ineligible(card: ModelCard, node: Candidate) -> str | None:
+def why_ineligible(card: ModelCard, node: PlacementCandidate) -> str | None:
     """None when the node takes part and can compute the model."""
     if node.participation != "full":
         return f"only takes part as {node.participation}"
@@ -116,7 +119,19 @@ def _check_known(wish: Wish, cluster: Cluster) -> None:
         raise InfoPending(len(known), wish.least)
 
 
-def _ruled_out(wish: Wish, node: Candidate) -> str | None:
+def _links_are_coming(cluster: Cluster, nodes: Sequence[PlacementCandidate]) -> bool:
+    """Whether a node has just appeared: it has no link yet, or one in one direction only."""
+    links, everyone = cluster.links, cluster.node_ids
+    for node in nodes:
+        others = everyone - {node.node_id}
+        if not any(links.kind(node.node_id, other) < NO_LINK for other in others):
+            return True
+        if any(links.is_one_way(node.node_id, other.node_id) for other in nodes):
+            return True
+    return False
+
+
+def _ruled_out(wish: Wish, node: PlacementCandidate) -> str | None:
     if node.node_id in wish.excluded:
         return "is excluded"
     if wish.only and node.node_id not in wish.only:
@@ -132,7 +147,7 @@ def _files_problem(cluster: Cluster, wish: Wish) -> str:
 class _Sieve:
     """Nodes that are left, after each reason."""
 
-    def __init__(self, nodes: Sequence[Candidate], least: int) -> None:
+    def __init__(self, nodes: Sequence[PlacementCandidate], least: int) -> None:
         self.left = list(nodes)
         self.dropped: list[Dropped] = []
         self._least = least
@@ -141,7 +156,7 @@ class _Sieve:
     def exhausted(self) -> bool:
         return len(self.left) < self._least
 
-    def drop(self, reason_of: Callable[[Candidate], str | None]) -> None:
+    def drop(self, reason_of: Callable[[PlacementCandidate], str | None]) -> None:
         kept = []
         for node in self.left:
             reason = reason_of(node)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from skulkd.placement.candidates import Candidate, Cluster
+from skulkd.placement.candidates import Cluster, PlacementCandidate
 from skulkd.placement.memory import need_of
 from skulkd.placement.promises import part_of
 from skulkd.placement.refusals import (
@@ -21,7 +21,7 @@ from skulkd.placement.refusals import (
     UnknownNode,
     gb,
 )
-from skulkd.placement.shape import UNKNOWN_SHAPE, ModelShape
+from skulkd.placement.shape import UNKNOWN_SHAPE, ModelDimensions
 from skulkd.placement.unpacking import Holder, plan_weights
 from skulkd.wire.cards import ModelCard
 from skulkd.wire.ids import NodeId
@@ -39,7 +39,7 @@ _NO_IMAGES = "shards of image models cannot be served here"
 
 
 def checked_instance(
-    instance: Instance, state: State, cluster: Cluster, shape: ModelShape = UNKNOWN_SHAPE
+    instance: Instance, state: State, cluster: Cluster, shape: ModelDimensions = UNKNOWN_SHAPE
 ) -> Instance:
     """The same with a context ceiling and a record of our own. Raises Refusal."""
     shards = _checked_ranks(instance)
@@ -116,7 +116,7 @@ def _check_addresses(instance: Instance, size: int) -> None:
                 raise BadInstance("jacclCoordinators needs an address for each of its nodes")
 
 
-def _known_nodes(instance: Instance, cluster: Cluster) -> list[Candidate]:
+def _known_nodes(instance: Instance, cluster: Cluster) -> list[PlacementCandidate]:
     """The nodes in rank order."""
     by_id = {node.node_id: node for node in cluster.nodes}
     assignments = instance.shard_assignments
@@ -139,7 +139,7 @@ def _check_total(card: ModelCard, state: State) -> None:
         )
 
 
-def _check_places(card: ModelCard, nodes: Sequence[Candidate]) -> None:
+def _check_places(card: ModelCard, nodes: Sequence[PlacementCandidate]) -> None:
     for node in nodes:
         if node.draining:
             raise BadInstance(f"{node.node_id} is draining and takes no new placement")
@@ -153,7 +153,7 @@ def _check_places(card: ModelCard, nodes: Sequence[Candidate]) -> None:
 
 
 def _checked_memory(
-    nodes: Sequence[Candidate], shards: Sequence[ShardMetadata], shape: ModelShape
+    nodes: Sequence[PlacementCandidate], shards: Sequence[ShardMetadata], shape: ModelDimensions
 ) -> list[Holder]:
     card = shards[0].model_card
     unread = [node.node_id for node in nodes if node.budget is None]

@@ -48,6 +48,10 @@ class Links:
             return NO_LINK
         return max(there[0], back[0])
 
+    def is_one_way(self, one: NodeId, other: NodeId) -> bool:
+        """Whether only one direction was measured."""
+        return ((one, other) in self.ring) != ((other, one) in self.ring)
+
     def has_rdma(self, one: NodeId, other: NodeId) -> bool:
         return (one, other) in self.rdma and (other, one) in self.rdma
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
 
-from skulkd.placement.shape import UNKNOWN_SHAPE, ModelShape, float32_growth
+from skulkd.placement.shape import UNKNOWN_SHAPE, ModelDimensions, float32_growth
 from skulkd.wire.cards import ModelCard
 from skulkd.wire.machine import AcceleratorMetrics, MemoryUsage
 
@@ -69,16 +69,26 @@ def overhead(card: ModelCard) -> Fraction:
     return MLX_OVERHEAD if card.gguf_file is None else GGUF_OVERHEAD
 
 
-def kv_bytes_per_token(card: ModelCard, shape: ModelShape = UNKNOWN_SHAPE) -> int | None:
-    """Keys and values of one token in every layer; None when the card does not say."""
+def embeds_only(card: ModelCard) -> bool:
+    """Whether the model makes embeddings and generates nothing."""
+    return "TextEmbedding" in card.tasks and "TextGeneration" not in card.tasks
+
+
+def kv_bytes_per_token(card: ModelCard, shape: ModelDimensions = UNKNOWN_SHAPE) -> int | None:
+    """Keys and values of one token in every layer; None when the card does not say.
+
+    Also None for a model that makes embeddings: it keeps no keys and values.
+    """
     heads = card.num_key_value_heads
-    if heads is None:
+    if heads is None or embeds_only(card):
         return None
     dimension = shape.head_dimension or HEAD_DIMENSION
     return 2 * card.n_layers * heads * dimension * KV_ELEMENT_BYTES
 
 
-def need_of(card: ModelCard, part: Fraction = WHOLE, shape: ModelShape = UNKNOWN_SHAPE) -> Need:
+def need_of(
+    card: ModelCard, part: Fraction = WHOLE, shape: ModelDimensions = UNKNOWN_SHAPE
+) -> Need:
     """What this part of the model needs, with room for a conversation of usual length."""
     weights = card.storage_size.in_bytes * part
     kv = (kv_bytes_per_token(card, shape) or 0) * KV_BUDGET_TOKENS * part
@@ -94,7 +104,7 @@ def float32_need(
     card: ModelCard,
     growth: Fraction,
     part: Fraction = WHOLE,
-    shape: ModelShape = UNKNOWN_SHAPE,
+    shape: ModelDimensions = UNKNOWN_SHAPE,
     tokens: int = KV_BUDGET_TOKENS,
 ) -> Need:
     """What this part needs when its weights are unpacked, with keys and values of `tokens`."""
@@ -107,7 +117,9 @@ def float32_need(
     )
 
 
-def planned_need(card: ModelCard, part: Fraction, shape: ModelShape, *, unpacked: bool) -> Need:
+def planned_need(
+    card: ModelCard, part: Fraction, shape: ModelDimensions, *, unpacked: bool
+) -> Need:
     """What a rank is promised; unpacked only where the card or the files tell how large that is."""
     growth = float32_growth(card, shape) if unpacked else None
     if growth is None:
@@ -146,7 +158,7 @@ def usable_vram_bytes(accelerator: AcceleratorMetrics, memory: MemoryUsage | Non
 def context_token_limit(
     card: ModelCard,
     shares: Iterable[Share],
-    shape: ModelShape = UNKNOWN_SHAPE,
+    shape: ModelDimensions = UNKNOWN_SHAPE,
     growth: Fraction | None = None,
 ) -> int | None:
     """Most tokens of prompt and answer that fit on every node beside the weights.

@@ -10,9 +10,9 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from skulkd.placement.candidates import Candidate, Cluster
+from skulkd.placement.candidates import Cluster, PlacementCandidate
 from skulkd.placement.links import Links
-from skulkd.placement.planner import Plan, plan
+from skulkd.placement.planner import PlacementPlan, plan
 from skulkd.placement.promises import loaded_part, shares_of
 from skulkd.placement.refusals import DoesNotFit, Refusal, gib
 from skulkd.placement.wish import Wish
@@ -103,7 +103,7 @@ def _more_nodes(wish: Wish, cluster: Cluster) -> Iterator[Alternative]:
         )
 
 
-def _joined(cluster: Cluster, like: Candidate, count: int) -> Cluster:
+def _joined(cluster: Cluster, like: PlacementCandidate, count: int) -> Cluster:
     """The cluster with so many more machines of a kind, everybody linked to everybody."""
     guests = [
         replace(
@@ -158,7 +158,7 @@ def _without(cluster: Cluster, state: State, instance: Instance) -> Cluster:
     return Cluster(tuple(nodes.values()), cluster.links)
 
 
-def _freed(node: Candidate, taken: int, promised: int) -> Candidate:
+def _freed(node: PlacementCandidate, taken: int, promised: int) -> PlacementCandidate:
     memory = node.memory
     if memory is not None:
         free = min(memory.ram_available.in_bytes + taken, memory.ram_total.in_bytes)
@@ -166,14 +166,14 @@ def _freed(node: Candidate, taken: int, promised: int) -> Candidate:
     return replace(node, memory=memory, promised_bytes=max(0, node.promised_bytes - promised))
 
 
-def _tried(wish: Wish, cluster: Cluster) -> Plan | None:
+def _tried(wish: Wish, cluster: Cluster) -> PlacementPlan | None:
     try:
         return plan(wish, cluster)
     except Refusal:
         return None
 
 
-def _usable(node: Candidate) -> int:
+def _usable(node: PlacementCandidate) -> int:
     return 0 if node.budget is None else node.budget.usable_bytes
 
 

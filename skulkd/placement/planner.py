@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from skulkd.placement.candidates import Budget, Candidate, Cluster
+from skulkd.placement.candidates import Budget, Cluster, PlacementCandidate
 from skulkd.placement.eligible import Eligible, eligible
 from skulkd.placement.memory import Need, planned_need
 from skulkd.placement.rdma_gaps import find_gaps, too_small
@@ -40,10 +40,10 @@ _MOST_REASONS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Rank:
+class PlannedRank:
     """One node of a plan, what it would hold and what it has."""
 
-    node: Candidate
+    node: PlacementCandidate
     start_layer: int
     end_layer: int
     part: Fraction
@@ -52,13 +52,13 @@ class Rank:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PlacementPlan:
     """Who would hold what. `sharding` and `meta` are what it is, not what was asked for."""
 
     wish: Wish
     sharding: Sharding
     meta: InstanceMeta
-    ranks: tuple[Rank, ...]
+    ranks: tuple[PlannedRank, ...]
     context_tokens: int | None
     unpacked: bool = False
     """Whether the needs are those of weights that are unpacked to float32."""
@@ -68,20 +68,20 @@ class Plan:
         return tuple(rank.node.node_id for rank in self.ranks)
 
 
-def plan(wish: Wish, cluster: Cluster) -> Plan:
+def plan(wish: Wish, cluster: Cluster) -> PlacementPlan:
     """The best placement. Raises Refusal."""
     return next(iter(_plans(wish, cluster, every_size=False)))
 
 
-def plans_by_size(wish: Wish, cluster: Cluster) -> list[Plan]:
+def plans_by_size(wish: Wish, cluster: Cluster) -> list[PlacementPlan]:
     """The best placement on each number of nodes on which there is one. Raises Refusal."""
     return _plans(wish, cluster, every_size=True)
 
 
-def _plans(wish: Wish, cluster: Cluster, *, every_size: bool) -> list[Plan]:
+def _plans(wish: Wish, cluster: Cluster, *, every_size: bool) -> list[PlacementPlan]:
     usable = eligible(wish, cluster)
     search = Search(wish, cluster, usable.nodes)
-    found: list[Plan] = []
+    found: list[PlacementPlan] = []
     refused = _never(wish)
     for size in () if refused is not None else search.sizes:
         if (ring := search.best(size)) is not None:
@@ -104,17 +104,17 @@ def _never(wish: Wish) -> Refusal | None:
     return None
 
 
-def _plan(wish: Wish, room: Room, ring: Sequence[Candidate]) -> Plan:
+def _plan(wish: Wish, room: Room, ring: Sequence[PlacementCandidate]) -> PlacementPlan:
     """One rank shares nothing: it is a pipeline of one, whatever was asked for."""
     card, alone = wish.card, len(ring) == 1
     tensor = wish.sharding == "Tensor" and not alone
-    ranks: list[Rank] = []
+    ranks: list[PlannedRank] = []
     start = 0
     for node, count in zip(ring, room.layers(ring) or (), strict=True):
         part, need = room.piece(1, len(ring)) if tensor else room.piece(count, card.n_layers)
         first = 0 if tensor else start
         budget = room.budget(node.node_id)
-        ranks.append(Rank(node, first, first + count, part, need, budget))
+        ranks.append(PlannedRank(node, first, first + count, part, need, budget))
         start += count
     # Many ranks are alike, and fractions are slow to compare.
     alike = {
@@ -124,7 +124,7 @@ def _plan(wish: Wish, room: Room, ring: Sequence[Candidate]) -> Plan:
         for rank in ranks
     }
     weights = plan_weights(card, wish.shape, list(alike.values()))
-    return Plan(
+    return PlacementPlan(
         wish=wish,
         sharding="Tensor" if tensor else "Pipeline",
         meta="MlxRing" if alone else wish.meta,
@@ -134,7 +134,7 @@ def _plan(wish: Wish, room: Room, ring: Sequence[Candidate]) -> Plan:
     )
 
 
-def _unpacked(wish: Wish, ranks: Sequence[Rank]) -> list[Rank]:
+def _unpacked(wish: Wish, ranks: Sequence[PlannedRank]) -> list[PlannedRank]:
     return [
         replace(rank, need=planned_need(wish.card, rank.part, wish.shape, unpacked=True))
         for rank in ranks
@@ -169,7 +169,7 @@ def _no_rdma(cluster: Cluster, usable: Eligible, search: Search) -> Refusal:
     return NoRdma(max(2, search.sizes.start), gaps, usable.dropped)
 
 
-def _rejected(wish: Wish, room: Room, ring: Sequence[Candidate]) -> RejectedCycle:
+def _rejected(wish: Wish, room: Room, ring: Sequence[PlacementCandidate]) -> RejectedCycle:
     """Those nodes of a set that are too small for the share they would get."""
     # In proportion a set may fit while a whole layer too many is left for one of its nodes.
     short = _too_small(room, ring, room.parts(ring)) or _too_small(
@@ -178,7 +178,9 @@ def _rejected(wish: Wish, room: Room, ring: Sequence[Candidate]) -> RejectedCycl
     return RejectedCycle(tuple(node.node_id for node in ring), wish.sharding, tuple(short))
 
 
-def _too_small(room: Room, ring: Sequence[Candidate], parts: Sequence[Fraction]) -> list[ShortNode]:
+def _too_small(
+    room: Room, ring: Sequence[PlacementCandidate], parts: Sequence[Fraction]
+) -> list[ShortNode]:
     found = []
     for node, part in zip(ring, parts, strict=True):
         need, budget = room.need(part), room.budget(node.node_id)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import get_args
 
 from skulkd.placement.candidates import Cluster
-from skulkd.placement.planner import Plan, plans_by_size
+from skulkd.placement.planner import PlacementPlan, plans_by_size
 from skulkd.placement.refusals import Refusal
 from skulkd.placement.wish import Wish
 from skulkd.wire.placement import InstanceMeta, Sharding
@@ -26,7 +26,7 @@ class Preview:
     """A combination that was asked for, and a plan or the reason why there is none."""
 
     wish: Wish
-    outcome: Plan | Refusal
+    outcome: PlacementPlan | Refusal
 
 
 def previews(wish: Wish, cluster: Cluster) -> list[Preview]:

@@ -6,18 +6,20 @@ are counted through any number of masters.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
-from skulkd.placement.shape import UNKNOWN_SHAPE, ModelShape
-from skulkd.wire.events import InstanceMoved
-from skulkd.wire.ids import NodeId
+from skulkd.placement.shape import UNKNOWN_SHAPE, ModelDimensions
+from skulkd.wire.events import InstanceMoved, TaskFailed
+from skulkd.wire.ids import InstanceId, NodeId
 from skulkd.wire.instances import Instance
-from skulkd.wire.placement_record import Move, PlacementRecord
+from skulkd.wire.placement_record import Move, OnDemand, PlacementRecord
 from skulkd.wire.state import State
+from skulkd.wire.tasks import BaseRequestTask
 
 _KEPT_MOVES = 8
 # What a node is called that has not told its name.
 _NO_NAME = "Unknown"
+_OPEN = frozenset({"Pending", "Running"})
 
 
 def record_of(instance: Instance) -> PlacementRecord:
@@ -25,10 +27,10 @@ def record_of(instance: Instance) -> PlacementRecord:
     return instance.record or PlacementRecord()
 
 
-def shape_of(instance: Instance) -> ModelShape:
+def shape_of(instance: Instance) -> ModelDimensions:
     """What was known of the inside of its model when it was placed."""
     shape = record_of(instance).shape
-    return ModelShape(**shape) if shape else UNKNOWN_SHAPE
+    return ModelDimensions(**shape) if shape else UNKNOWN_SHAPE
 
 
 def nodes_of(instance: Instance) -> list[NodeId]:
@@ -43,6 +45,16 @@ def named(nodes: list[NodeId], state: State) -> dict[NodeId, str]:
         known = identity is not None and identity.friendly_name not in ("", _NO_NAME)
         found[node] = identity.friendly_name if identity and known else str(node)
     return found
+
+
+def rank_zero_node(instance: Instance) -> NodeId:
+    """The node of rank 0, which accepts requests for the instance."""
+    shards = instance.shard_assignments
+    return next(
+        node
+        for node, runner_id in shards.node_to_runner.items()
+        if shards.runner_to_shard[runner_id].device_rank == 0
+    )
 
 
 def left_out(instance: Instance, state: State) -> frozenset[NodeId]:
@@ -89,6 +101,27 @@ def moved(
     return event, new.model_copy(update={"record": record.model_copy(update=update)})
 
 
+def failed_tasks(
+    state: State, instances: Container[InstanceId], error_type: str, message: str
+) -> list[TaskFailed]:
+    """Events that fail every open task of instances that lost a node or are moved."""
+    return [
+        TaskFailed(task_id=task_id, error_type=error_type, error_message=message)
+        for task_id, task in state.tasks.items()
+        if task.instance_id in instances and task.task_status in _OPEN
+    ]
+
+
+def has_work(state: State, instance_id: InstanceId) -> bool:
+    """Whether a client's request is open there; loading and warming up are no work."""
+    return any(
+        task.instance_id == instance_id
+        and task.task_status in _OPEN
+        and isinstance(task, BaseRequestTask)
+        for task in state.tasks.values()
+    )
+
+
 def lost_move(old: Instance, new: Instance, names: Mapping[NodeId, str], reason: str) -> Move:
     """A move because a node is gone; those have no bound, for none of them is of our making."""
     earlier = [move for move in record_of(old).moves if move.cause == "node-lost"]
@@ -105,6 +138,11 @@ def lost_move(old: Instance, new: Instance, names: Mapping[NodeId, str], reason:
 
 def with_stuck(instance: Instance, why: str) -> Instance:
     record = record_of(instance).model_copy(update={"stuck": why})
+    return instance.model_copy(update={"record": record})
+
+
+def with_on_demand(instance: Instance, on_demand: OnDemand | None) -> Instance:
+    record = record_of(instance).model_copy(update={"on_demand": on_demand})
     return instance.model_copy(update={"record": record})
 
 

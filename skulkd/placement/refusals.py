@@ -24,6 +24,9 @@ Refusal
 ├── BadInstance         an instance that was given whole and cannot be carried out
 ├── Taken               an instance or a runner of this id is there already
 ├── MovedTooOften       it failed everywhere it was moved to
+├── NotOnDemand         an operator placed it, so only an operator takes it away
+├── InstanceBusy        it has requests and is not unloaded
+├── RoomLater           models that could be unloaded for it are in use
 └── DoesNotFit          too little memory, with the arithmetic
 """
 
@@ -35,7 +38,7 @@ from typing import Any
 
 from skulkd.placement.memory import KV_BUDGET_TOKENS, Need
 from skulkd.placement.rdma_gaps import RdmaGap
-from skulkd.wire.ids import ModelId, NodeId
+from skulkd.wire.ids import InstanceId, ModelId, NodeId
 from skulkd.wire.placement import Sharding
 
 _GIB = 1024**3
@@ -141,8 +144,7 @@ class Ineligible(Refusal):
 class SingleNodeOnly(Refusal):
     def __init__(self, model_id: ModelId, min_nodes: int) -> None:
         super().__init__(
-            f"the engines that can serve {model_id} are single-node only, and"
-            f" {min_nodes} nodes were asked for",
+            f"{model_id} can be served on a single node only, and {min_nodes} nodes were asked for",
             ["place it on one node: leave --min-nodes out"],
             {"minNodes": min_nodes},
         )
@@ -191,7 +193,7 @@ class InfoPending(Refusal):
 class NotServed(Refusal):
     def __init__(self, model_id: ModelId, tasks: Sequence[str]) -> None:
         super().__init__(
-            f"{model_id} does {', '.join(tasks)}; runners here answer text only",
+            f"{model_id} does {', '.join(tasks)}; runners here do text and embeddings only",
             ["see what can be placed: skulkctl models"],
             {"tasks": list(tasks)},
         )
@@ -269,6 +271,34 @@ class MovedTooOften(Refusal):
             ["see why: skulkctl events --kind InstanceMoved -o wide"],
             {"moves": moves},
         )
+
+
+class NotOnDemand(Refusal):
+    def __init__(self, instance_id: InstanceId) -> None:
+        super().__init__(
+            f"instance {instance_id} was placed by an operator and stays until it is deleted",
+            [f"skulkctl delete {instance_id}"],
+            {"instanceId": instance_id},
+        )
+
+
+class InstanceBusy(Refusal):
+    def __init__(self, instance_id: InstanceId) -> None:
+        super().__init__(
+            f"instance {instance_id} has open requests",
+            ["skulkctl instances"],
+            {"instanceId": instance_id},
+        )
+
+
+class RoomLater(Refusal):
+    """Of a placement on demand: idle instances could be unloaded for it, but none is idle."""
+
+    pending = True
+
+    def __init__(self, refusal: Refusal) -> None:
+        message = f"{refusal}; models that could be unloaded for it are in use"
+        super().__init__(message, refusal.hints, refusal.data)
 
 
 class DoesNotFit(Refusal):

@@ -12,11 +12,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from skulkd.placement.built import instance_of
-from skulkd.placement.candidates import Circumstances, cluster_of
+from skulkd.placement.candidates import PlanInputs, cluster_of
 from skulkd.placement.fresh import make_fresh
 from skulkd.placement.planner import plan
 from skulkd.placement.promises import loaded_part
 from skulkd.placement.records import (
+    failed_tasks,
     left_out,
     most_moves,
     moved,
@@ -32,7 +33,6 @@ from skulkd.wire.events import (
     InstanceCreated,
     InstanceDeleted,
     InstanceMoveRefused,
-    TaskFailed,
 )
 from skulkd.wire.ids import InstanceId, NodeId
 from skulkd.wire.instances import Instance, MlxJacclInstance, MlxRingInstance
@@ -40,8 +40,6 @@ from skulkd.wire.placement_record import Move, MoveCause
 from skulkd.wire.runners import MEMORY_GUARD, STAGING_FAILED, RunnerFailed, obstacle
 from skulkd.wire.shards import TensorShardMetadata
 from skulkd.wire.state import State
-
-_OPEN = frozenset({"Pending", "Running"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,24 +67,38 @@ def wish_of(instance: Instance) -> Wish:
     )
 
 
-def replanned(
-    instance: Instance,
-    state: State,
-    around: Circumstances,
-    excluded: Iterable[NodeId] = (),
-) -> Instance:
-    """The same instance on nodes that are here: as wide as it was, or else narrower.
+def replanned(instance: Instance, state: State, inputs: PlanInputs) -> Instance:
+    """An instance that lost a node, on nodes that are here: as wide as it was, or narrower.
 
     Raises Refusal, the one of the widest try.
     """
-    wish = replace(wish_of(instance), excluded=frozenset(excluded))
+    widths = range(len(instance.shard_assignments.runner_to_shard), 0, -1)
+    unwanted = left_out(instance, state)
+    try:
+        return _elsewhere(instance, state, inputs, widths, unwanted)
+    except Refusal:
+        if not unwanted:
+            raise
+        # Its own nodes are gone: an excluded node is better than no model.
+        return _elsewhere(instance, state, inputs, widths, frozenset())
+
+
+def _elsewhere(
+    instance: Instance,
+    state: State,
+    inputs: PlanInputs,
+    widths: Iterable[int],
+    excluded: frozenset[NodeId],
+) -> Instance:
+    """The instance with the first number of nodes that fits. Raises Refusal, the first one."""
+    wish = replace(wish_of(instance), excluded=excluded)
     first: Refusal | None = None
-    for width in range(wish.min_nodes, 0, -1):
+    for width in widths:
         try:
-            return _planned(replace(wish, min_nodes=width), instance, state, around)
+            return _planned(replace(wish, min_nodes=width), instance, state, inputs)
         except Refusal as refusal:
             first = first or refusal
-    raise first or Refusal("an instance without shards cannot be planned anew: it has no shards")
+    raise first or Refusal("an instance without shards cannot be planned again: it has no shards")
 
 
 def repairs(state: State) -> list[Repair]:
@@ -99,28 +111,22 @@ def repairs(state: State) -> list[Repair]:
     return found
 
 
-def repair_events(repair: Repair, state: State, around: Circumstances) -> list[Event]:
+def repair_events(repair: Repair, state: State, inputs: PlanInputs) -> list[Event]:
     """The end of an instance where it is and its new beginning elsewhere. Raises Refusal."""
     instance = repair.instance
     move = _next_move(repair, state)
     if move.attempt > (move.most or 0):
         raise MovedTooOften(move.attempt - 1)
     excluded = left_out(instance, state) | set(repair.failed) | set(record_of(instance).failed)
-    wish = replace(wish_of(instance), min_nodes=repair.min_nodes, excluded=frozenset(excluded))
     rest = {key: value for key, value in state.instances.items() if key != instance.instance_id}
     without = state.model_copy(update={"instances": rest})
-    found = _planned(wish, instance, without, around)
+    found = _elsewhere(instance, without, inputs, [repair.min_nodes], excluded)
     there = nodes_of(found)
     names = named([*move.from_nodes, *there], state)
     move = move.model_copy(update={"to_nodes": there, "names": names})
     told, new = moved(instance, found, move, repair.failed)
-    failed: list[Event] = [
-        TaskFailed(task_id=task_id, error_type="instance_moved", error_message=repair.reason)
-        for task_id, task in state.tasks.items()
-        if task.instance_id == instance.instance_id and task.task_status in _OPEN
-    ]
     return [
-        *failed,
+        *failed_tasks(state, {instance.instance_id}, "instance_moved", repair.reason),
         InstanceDeleted(instance_id=instance.instance_id),
         told,
         InstanceCreated(instance=new),
@@ -155,8 +161,8 @@ def _next_move(repair: Repair, state: State) -> Move:
     )
 
 
-def _planned(wish: Wish, instance: Instance, state: State, around: Circumstances) -> Instance:
-    cluster = cluster_of(state, wish.card.model_id, around)
+def _planned(wish: Wish, instance: Instance, state: State, inputs: PlanInputs) -> Instance:
+    cluster = cluster_of(state, wish.card.model_id, inputs)
     found = plan(wish, cluster)
     taken = [
         other.ephemeral_port

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
-from skulkd.placement.candidates import Budget, Candidate
+from skulkd.placement.candidates import Budget, PlacementCandidate
 from skulkd.placement.layers import keep_within, split_layers
 from skulkd.placement.memory import FLOOR_BYTES, Need, need_of
 from skulkd.placement.shape import tensor_obstacles
@@ -23,7 +23,7 @@ _ROUNDING_BYTES = 3
 class Room:
     """The arithmetic of one wish on the memory of the nodes."""
 
-    def __init__(self, wish: Wish, nodes: Sequence[Candidate]) -> None:
+    def __init__(self, wish: Wish, nodes: Sequence[PlacementCandidate]) -> None:
         self._wish = wish
         self._layers = wish.card.n_layers
         self._whole = max(1, need_of(wish.card, shape=wish.shape).total_bytes - FLOOR_BYTES)
@@ -57,7 +57,7 @@ class Room:
             self._divides[size] = not obstacles
         return self._divides[size]
 
-    def layers(self, ring: Sequence[Candidate]) -> list[int] | None:
+    def layers(self, ring: Sequence[PlacementCandidate]) -> list[int] | None:
         """Layers of each rank; None when the model does not fit on exactly these nodes."""
         usable = [self._usable[node.node_id] for node in ring]
         if self._wish.sharding == "Tensor" and len(ring) > 1:
@@ -70,19 +70,19 @@ class Room:
             return counts
         return keep_within(counts, [self._most_layers(amount) for amount in usable])
 
-    def parts(self, ring: Sequence[Candidate]) -> list[Fraction]:
+    def parts(self, ring: Sequence[PlacementCandidate]) -> list[Fraction]:
         """The part of each node before layers are counted, as a refusal explains it."""
         usable = [self._usable[node.node_id] for node in ring]
         if self._wish.sharding == "Tensor" or not sum(usable):
             return [Fraction(1, len(ring))] * len(ring)
         return [Fraction(amount, sum(usable)) for amount in usable]
 
-    def layer_parts(self, ring: Sequence[Candidate]) -> list[Fraction]:
+    def layer_parts(self, ring: Sequence[PlacementCandidate]) -> list[Fraction]:
         """The part of each node in whole layers, at least one."""
         counts = split_layers(self._layers, [self._usable[node.node_id] for node in ring])
         return [Fraction(count, self._layers) for count in counts or [1] * len(ring)]
 
-    def may_take_part(self, node: Candidate, size: int) -> bool:
+    def may_take_part(self, node: PlacementCandidate, size: int) -> bool:
         """Whether a node could hold the least share of so many ranks."""
         if self._wish.sharding == "Tensor":
             return self._slices_fit([self._usable[node.node_id]], size)
@@ -98,7 +98,7 @@ class Room:
         return max(0, min(self._layers, (room - 1) // self._whole))
 
 
-def _budget(node: Candidate) -> Budget:
+def _budget(node: PlacementCandidate) -> Budget:
     budget = node.budget
     if budget is None:
         raise ValueError(f"the memory of {node.node_id} was not read; it cannot be planned with")

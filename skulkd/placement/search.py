@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from skulkd.placement.candidates import Candidate, Cluster
+from skulkd.placement.candidates import Cluster, PlacementCandidate
 from skulkd.placement.eligible import node_backends
 from skulkd.placement.exact_rings import MOST_NODES, exact_rings
 from skulkd.placement.links import NO_LINK
@@ -18,7 +18,7 @@ from skulkd.placement.room import Room
 from skulkd.placement.wish import Wish
 from skulkd.wire.ids import NodeId
 
-Ring = tuple[Candidate, ...]
+Ring = tuple[PlacementCandidate, ...]
 Kinds = dict[NodeId, dict[NodeId, int]]
 # Free memory is compared in steps, so that two equal machines do not change places all the time.
 _STEP_BYTES = 256 * 1024**2
@@ -29,7 +29,7 @@ _MOST_RDMA_RANKS = 8
 class Search:
     """What can be worked out once for every number of nodes."""
 
-    def __init__(self, wish: Wish, cluster: Cluster, nodes: Sequence[Candidate]) -> None:
+    def __init__(self, wish: Wish, cluster: Cluster, nodes: Sequence[PlacementCandidate]) -> None:
         self._wish = wish
         self._cluster = cluster
         self.room = Room(wish, nodes)
@@ -112,7 +112,7 @@ class Search:
     def _rdma_rings(self) -> Iterator[Ring]:
         links = self._cluster.links
 
-        def linked(one: Candidate, other: Candidate) -> bool:
+        def linked(one: PlacementCandidate, other: PlacementCandidate) -> bool:
             return links.has_rdma(one.node_id, other.node_id)
 
         for clique in cliques(self.nodes, linked) if links.rdma else ():
@@ -149,14 +149,14 @@ class Search:
             [node.node_id for node in ring],
         )
 
-    def _backend_score(self, ring: Sequence[Candidate]) -> int:
+    def _backend_score(self, ring: Sequence[PlacementCandidate]) -> int:
         preferred = self._wish.card.placement.backend_preference
         for index, tag in enumerate(preferred):
             if all(tag in node_backends(node) for node in ring):
                 return len(preferred) - index
         return 0
 
-    def _preference(self, node: Candidate) -> tuple[object, ...]:
+    def _preference(self, node: PlacementCandidate) -> tuple[object, ...]:
         return (
             node.node_id not in self._wish.required,
             -self._backend_score([node]),
@@ -165,14 +165,14 @@ class Search:
             node.node_id,
         )
 
-    def _roominess(self, node: Candidate) -> tuple[object, ...]:
+    def _roominess(self, node: PlacementCandidate) -> tuple[object, ...]:
         needed = node.node_id in self._wish.required
         return (not needed, -self.room.usable(node.node_id), node.node_id)
 
-    def _kind(self, one: Candidate, other: Candidate) -> int:
+    def _kind(self, one: PlacementCandidate, other: PlacementCandidate) -> int:
         return self._kinds[one.node_id][other.node_id]
 
-    def _neighbours(self, node: Candidate) -> bool:
+    def _neighbours(self, node: PlacementCandidate) -> bool:
         row = self._kinds[node.node_id]
         return any(kind < NO_LINK for other, kind in row.items() if other != node.node_id)
 
@@ -195,7 +195,7 @@ class Search:
         return _Linked(self._kinds, kind)
 
     @property
-    def roomiest(self) -> list[Candidate]:
+    def roomiest(self) -> list[PlacementCandidate]:
         return self._roomiest
 
 
@@ -206,7 +206,7 @@ class _Linked:
         self._kinds = kinds
         self._worst = worst
 
-    def __call__(self, one: Candidate, other: Candidate) -> bool:
+    def __call__(self, one: PlacementCandidate, other: PlacementCandidate) -> bool:
         return self._kinds[one.node_id][other.node_id] <= self._worst
 
 
@@ -256,7 +256,7 @@ class _Grade:
                 return
 
 
-def _kinds(cluster: Cluster, nodes: Sequence[Candidate]) -> Kinds:
+def _kinds(cluster: Cluster, nodes: Sequence[PlacementCandidate]) -> Kinds:
     ids = [node.node_id for node in nodes]
     rows: Kinds = {node_id: {node_id: NO_LINK} for node_id in ids}
     for i, one in enumerate(ids):

@@ -17,7 +17,7 @@ from skulkd.wire.cards import ModelCard
 
 
 @dataclass(frozen=True, slots=True)
-class ModelShape:
+class ModelDimensions:
     """None where the files do not say, or nobody has looked at them."""
 
     heads: int | None = None
@@ -29,7 +29,7 @@ class ModelShape:
     """Of one weight as stored, without its share of scales and biases."""
 
 
-UNKNOWN_SHAPE = ModelShape()
+UNKNOWN_SHAPE = ModelDimensions()
 _FLOAT32_BITS = 32
 _TYPE_BITS = {"float32": 32, "bfloat16": 16, "float16": 16}
 # How cards label what is not quantised.
@@ -40,7 +40,7 @@ _USUAL_GROUP = 64
 _GROUP_BITS = 32
 
 
-def shape_from_config(config: Mapping[str, Any]) -> ModelShape:
+def shape_from_config(config: Mapping[str, Any]) -> ModelDimensions:
     """The shape in a `config.json`; values of a `text_config` win over the top level."""
     inner = config.get("text_config")
     text = {**config, **inner} if isinstance(inner, Mapping) else dict(config)
@@ -60,7 +60,7 @@ def shape_from_config(config: Mapping[str, Any]) -> ModelShape:
     if isinstance(section, Mapping):
         bits = _positive(section, "bits")
         group = _positive(section, "group_size") or (_USUAL_GROUP if bits else None)
-    return ModelShape(
+    return ModelDimensions(
         heads=heads,
         kv_heads=_positive(text, "num_key_value_heads") or heads,
         head_dimension=dimension,
@@ -70,7 +70,7 @@ def shape_from_config(config: Mapping[str, Any]) -> ModelShape:
     )
 
 
-def float32_growth(card: ModelCard, shape: ModelShape) -> Fraction | None:
+def float32_growth(card: ModelCard, shape: ModelDimensions) -> Fraction | None:
     """How many times larger the weights are as float32; None when not at all, or nobody knows."""
     bits, group = shape.weight_bits, shape.quantization_group
     if bits is None:
@@ -87,7 +87,7 @@ def _labelled(label: str) -> tuple[int | None, int | None]:
     return _LABEL_BITS.get(label), None
 
 
-def tensor_obstacles(card: ModelCard, shape: ModelShape, ranks: int) -> list[str]:
+def tensor_obstacles(card: ModelCard, shape: ModelDimensions, ranks: int) -> list[str]:
     """Why this model cannot be cut into so many slices; empty when it can."""
     kv_heads = shape.kv_heads or card.num_key_value_heads
     counts = [
@@ -102,7 +102,7 @@ def tensor_obstacles(card: ModelCard, shape: ModelShape, ranks: int) -> list[str
     return found
 
 
-def _cut_groups(shape: ModelShape, ranks: int, group: int) -> list[str]:
+def _cut_groups(shape: ModelDimensions, ranks: int, group: int) -> list[str]:
     """Inputs of row-parallel layers whose slice would cut a quantisation group in two."""
     attention = (shape.heads or 0) * (shape.head_dimension or 0)
     widths = [("attention width", attention), ("intermediate size", shape.intermediate or 0)]

@@ -16,7 +16,7 @@ from skulkd.placement.memory import (
     context_token_limit,
     float32_need,
 )
-from skulkd.placement.shape import ModelShape, float32_growth
+from skulkd.placement.shape import ModelDimensions, float32_growth
 from skulkd.wire.cards import ModelCard
 from skulkd.wire.placement import DequantizeMode
 
@@ -36,7 +36,7 @@ class WeightsPlan:
     context_tokens: int | None
 
 
-def plan_weights(card: ModelCard, shape: ModelShape, holders: Sequence[Holder]) -> WeightsPlan:
+def plan_weights(card: ModelCard, shape: ModelDimensions, holders: Sequence[Holder]) -> WeightsPlan:
     """Unpacked where all nodes allow it and have room for it.
 
     With `auto` the context must stay as long as it is without; where all say `on` it may become

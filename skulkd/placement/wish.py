@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from skulkd.placement.shape import UNKNOWN_SHAPE, ModelShape
+from skulkd.placement.memory import embeds_only
+from skulkd.placement.shape import UNKNOWN_SHAPE, ModelDimensions
 from skulkd.wire.cards import ModelCard
 from skulkd.wire.ids import NodeId
 from skulkd.wire.placement import InstanceMeta, Sharding
@@ -24,7 +25,7 @@ class Wish:
     required: frozenset[NodeId] = frozenset()
     only: frozenset[NodeId] = frozenset()
     meta: InstanceMeta = "MlxRing"
-    shape: ModelShape = UNKNOWN_SHAPE
+    shape: ModelDimensions = UNKNOWN_SHAPE
 
     @property
     def least(self) -> int:
@@ -33,6 +34,8 @@ class Wish:
 
     @property
     def single_node_only(self) -> bool:
-        """Whether no engine that can serve the model can share it."""
+        """Whether no engine that can serve the model can share it; nobody shares embeddings."""
+        if embeds_only(self.card):
+            return True
         tags = self.card.placement.compatible_backends
         return bool(tags) and not any(tag.partition("-")[0] in _SHARING_ENGINES for tag in tags)

@@ -14,16 +14,15 @@ from typing import TYPE_CHECKING, NoReturn
 
 from skulkd.runner.exits import ExitCode
 from skulkd.runner.framing import write_all
-from skulkd.runner.inbox import Inbox
-from skulkd.runner.lifelines import die_with_parent, watch_parent
-from skulkd.runner.outbox import Outbox
-from skulkd.runner.phases import PhaseRecorder
+from skulkd.runner.parent_process import die_with_parent, watch_parent
+from skulkd.runner.pipe import Inbox, Outbox
+from skulkd.runner.prompts.template_process import TemplateProcess
 from skulkd.runner.protocol import Configure
-from skulkd.runner.template_process import TemplateProcess
+from skulkd.runner.recording.recorder import PhaseRecorder
 from skulkd.wire.diagnostics import RunnerDiagnosticContext
 
 if TYPE_CHECKING:
-    from skulkd.runner.blas_binding import BlasInUse
+    from skulkd.runner.cpu.blas_binding import BlasInUse
 
 _log = logging.getLogger("skulkd.runner")
 # Model files are local: nothing here may ask a hub or print advice. Threads of its own would
@@ -85,7 +84,7 @@ def _run(
     quiet_libraries()
     import mlx.core as mx
 
-    from skulkd.runner.session import Session
+    from skulkd.runner.session import RunnerSession
 
     if mx.default_device() == mx.cpu:
         # On a CPU every compiled kernel starts a C++ compiler, and is no faster for it.
@@ -95,13 +94,13 @@ def _run(
     # Messages come and go in threads of their own; those must not wait while a step is queued.
     sys.setswitchinterval(_SWITCH_S)
     blas = _bind_blas(configure.options.blas, recorder)
-    code = Session(configure, inbox, outbox, recorder, templates.render, blas).run()
+    code = RunnerSession(configure, inbox, outbox, recorder, templates.render, blas).run()
     _leave(code, "the runner stopped")
 
 
 def _bind_blas(setting: str, recorder: PhaseRecorder) -> "BlasInUse":
     """Before anything is computed; what cannot be bound is told once and changes nothing."""
-    from skulkd.runner.blas_binding import bind_blas
+    from skulkd.runner.cpu.blas_binding import bind_blas
 
     blas = bind_blas(setting)
     if blas.problem is not None:

@@ -1,18 +1,17 @@
 """Messages between a supervisor and its runner. Imports no MLX, so the daemon may use it.
 
-One message is one frame (`framing.py`) with JSON `{"ClassName": {fields}}` in it; phases are
-shorter (`phase_frames.py`).
+One message is one frame (`framing.py`) with JSON `{"ClassName": {fields}}` in it. A request
+leaves two dozen phases, most of what a runner sends, so a phase is a shorter array.
 """
 
 import asyncio
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, TypeAdapter, ValidationError
 
-from skulkd.runner.framing import FrameError, pack, read_frame
-from skulkd.runner.phase_frames import Phase, dump_phase, is_phase, load_phase
+from skulkd.runner.framing import pack, read_frame
 from skulkd.wire import tasks
-from skulkd.wire.base import CamelModel, TaggedModel, VariantUnion
+from skulkd.wire.base import Attributes, CamelModel, Memory, TaggedModel, VariantUnion
 from skulkd.wire.chat import (
     FinishReason,
     GenerationStats,
@@ -20,12 +19,84 @@ from skulkd.wire.chat import (
     ToolCallItem,
     Usage,
 )
-from skulkd.wire.ids import InstanceId, NodeId, RunnerId, TaskId
+from skulkd.wire.diagnostics import (
+    MlxMemorySnapshot,
+    RunnerDiagnosticContext,
+    RunnerFlightRecorderEntry,
+    RunnerPhase,
+)
+from skulkd.wire.ids import CommandId, InstanceId, NodeId, RunnerId, TaskId
 from skulkd.wire.instances import Host
 from skulkd.wire.runners import RunnerStatus
 from skulkd.wire.shards import ShardMetadata
 from skulkd.wire.timeline import RunnerCompute
 from skulkd.wire.tracing import TraceEventResponse
+
+_SOURCE = "mlx.core"
+
+
+class MlxMemoryReading(NamedTuple):
+    """MLX memory in bytes. `wired_limit` is known only where Metal is."""
+
+    at: str
+    active: int
+    cache: int
+    peak: int
+    wired_limit: int | None = None
+
+    def shown(self) -> MlxMemorySnapshot:
+        return MlxMemorySnapshot(
+            generated_at=self.at,
+            active=Memory.of(self.active),
+            cache=Memory.of(self.cache),
+            peak=Memory.of(self.peak),
+            wired_limit=None if self.wired_limit is None else Memory.of(self.wired_limit),
+            source=_SOURCE,
+        )
+
+
+class PhaseEntry(NamedTuple):
+    """One line of the flight recorder."""
+
+    at: str
+    phase: RunnerPhase
+    event: str
+    attrs: Attributes
+    detail: str | None = None
+    task_id: TaskId | None = None
+    command_id: CommandId | None = None
+    memory: MlxMemoryReading | None = None
+
+    def shown(self, context: RunnerDiagnosticContext) -> RunnerFlightRecorderEntry:
+        """As diagnostics show it, for the process that `context` names."""
+        return RunnerFlightRecorderEntry(
+            at=self.at,
+            phase=self.phase,
+            event=self.event,
+            detail=self.detail,
+            attrs=self.attrs,
+            context=context,
+            task_id=self.task_id,
+            command_id=self.command_id,
+            mlx_memory=None if self.memory is None else self.memory.shown(),
+        )
+
+
+class Phase(NamedTuple):
+    """One recorder entry, and the phase the runner is in after it.
+
+    They differ after an exit: the entry names the span that was left. A phase with a `sequence`
+    is answered by an Ack. `dropped` entries were lost so far because the pipe was full.
+    """
+
+    entry: PhaseEntry
+    phase: RunnerPhase
+    detail: str | None = None
+    task_id: TaskId | None = None
+    command_id: CommandId | None = None
+    sequence: int | None = None
+    dropped: int = 0
+
 
 DEFAULT_WARMUP_DEADLINE_S = 300.0
 DEFAULT_EVAL_DEADLINE_S = 60.0
@@ -78,6 +149,15 @@ class GenerationOptions(CamelModel):
     response_format: dict[str, Any] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
+    field_names: dict[str, str] = Field(
+        default_factory=dict,
+        exclude_if=lambda names: not names,
+        description="How the client's API calls a field, for errors; only where it differs.",
+    )
+
+    def name_of(self, field: str) -> str:
+        """The name under which the client knows a field."""
+        return self.field_names.get(field, field)
 
 
 # --- supervisor to runner ---
@@ -172,6 +252,16 @@ class OutputItem(CamelModel):
     tokens: int = Field(default=0, description="Tokens that this item stands for.")
     logprobs: list[LogprobsContentItem] | None = None
     finish_reason: FinishReason | None = None
+    stop_sequence: str | None = Field(
+        default=None, description="The stop string that ended the choice; null: another reason."
+    )
+
+
+class EmbeddingItem(CamelModel):
+    """The vector of one input."""
+
+    index: int
+    vector: str = Field(description="Base64 of little-endian float32.")
 
 
 class Output(TaggedModel):
@@ -179,6 +269,7 @@ class Output(TaggedModel):
 
     task_id: TaskId
     items: list[OutputItem] = Field(default_factory=list)
+    embeddings: list[EmbeddingItem] = Field(default_factory=list)
     usage: Usage | None = None
     stats: GenerationStats | None = None
     queued_s: float | None = Field(
@@ -195,10 +286,10 @@ class PrefillProgress(TaggedModel):
 
 
 class Pulse(TaggedModel):
-    """Where the runner is at this moment, told by its watchdog every second while it works.
+    """What the runner is doing at this moment, sent by its watchdog every second while it works.
 
-    Entries say what was begun; only this tells a rank that waits in a collective from one that
-    should be in it and is not.
+    Entries record what was started; only this distinguishes a rank that waits in a collective
+    from one that has not entered it.
     """
 
     busy: bool
@@ -234,6 +325,7 @@ _Tagged = (
     | TaskTrace
 )
 FromRunner = _Tagged | Phase
+_PHASE: TypeAdapter[Phase] = TypeAdapter(Phase)
 _TO_RUNNER: TypeAdapter[ToRunner] = TypeAdapter(Annotated[ToRunner, VariantUnion()])
 _FROM_RUNNER: TypeAdapter[FromRunner] = TypeAdapter(Annotated[_Tagged, VariantUnion()])
 
@@ -245,7 +337,7 @@ class ProtocolError(Exception):
 def encode(message: ToRunner | FromRunner) -> bytes:
     """The message as a frame. Raises FrameError when it does not fit one."""
     if isinstance(message, Phase):
-        return pack(dump_phase(message))
+        return pack(_PHASE.dump_json(message))
     return pack(message.model_dump_json(exclude_defaults=True).encode())
 
 
@@ -260,7 +352,9 @@ def decode_to_runner(frame: bytes) -> ToRunner:
 def decode_from_runner(frame: bytes) -> FromRunner:
     """Raises ProtocolError."""
     try:
-        return load_phase(frame) if is_phase(frame) else _FROM_RUNNER.validate_json(frame)
+        # Phases are arrays, all other messages are objects.
+        phase = frame[:1] == b"["
+        return _PHASE.validate_json(frame) if phase else _FROM_RUNNER.validate_json(frame)
     except ValidationError as error:
         raise ProtocolError(_first_problem(error)) from error
 
@@ -275,34 +369,3 @@ def _first_problem(error: ValidationError) -> str:
     first = error.errors(include_input=False, include_url=False)[0]
     where = ".".join(str(part) for part in first["loc"])
     return f"{where}: {first['msg']}" if where else first["msg"]
-
-
-__all__ = [
-    "Ack",
-    "Cancel",
-    "Computing",
-    "Configure",
-    "FrameError",
-    "FromRunner",
-    "GenerationOptions",
-    "JacclLinks",
-    "Output",
-    "OutputItem",
-    "Phase",
-    "PrefillProgress",
-    "ProtocolError",
-    "Pulse",
-    "RankLinks",
-    "RunTask",
-    "RunnerOptions",
-    "Status",
-    "TaskAcknowledged",
-    "TaskStatus",
-    "TaskTrace",
-    "TlsPaths",
-    "ToRunner",
-    "decode_from_runner",
-    "decode_to_runner",
-    "encode",
-    "read_from_runner",
-]

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from skulkd.runner.exits import ExitCode
-from skulkd.runner.lifelines import die_with_parent
+from skulkd.runner.parent_process import die_with_parent
 from skulkd.runner.process import quiet_libraries, serve
 
 MAX_PACKET_BYTES = 256 * 1024

@@ -6,7 +6,7 @@ Must not know which keys are valid.
 
 import re
 from bisect import bisect_right
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import yaml
@@ -36,20 +36,31 @@ class Place:
 
 
 @dataclass(slots=True)
-class _Node:
-    line: int
+class Node:
+    """One value and its span in the text. A block collection ends with its last value."""
+
+    start: int
+    end: int
     value: object = None
     text: str | None = None
-    keys: dict[str, tuple[int, "_Node"]] | None = None
-    items: list["_Node"] | None = None
+    keys: dict[str, tuple[int, "Node"]] | None = None
+    """Each key with its offset in the text and its value."""
+    items: list["Node"] | None = None
+    flow: bool = False
+    """Whether it is written in brackets or, as an alias, by name only."""
+    self_contained: bool = True
+    """Whether all of its parts stand in its span: false for an alias and a merged mapping."""
     size: int = 1
     height: int = 1
 
-    def adopt(self, child: "_Node") -> None:
+    def adopt(self, child: "Node") -> None:
+        """Count a part of this collection, which ends no earlier than the part."""
         self.size += child.size
         self.height = max(self.height, child.height + 1)
+        self.end = child.end
 
     def plain(self) -> Any:
+        """The value as plain data."""
         if self.keys is not None:
             return {key: node.plain() for key, (_, node) in self.keys.items()}
         if self.items is not None:
@@ -63,22 +74,21 @@ class Document:
 
     text: str
     data: dict[str, Any]
-    starts: tuple[tuple[str, int], ...] | None
-    """Top-level keys and the offset of each in `text`; None when they do not begin lines."""
-    _root: _Node = field(repr=False)
+    root: Node = field(repr=False)
+    _lines: "_Lines" = field(repr=False)
 
     def place(self, path: ValuePath) -> Place | None:
         """Where the value at this path stands; None when the file does not have it."""
-        node, line = self._root, self._root.line
+        node, start = self.root, self.root.start
         for part in path:
             if node.keys is not None and part in node.keys:
-                line, node = node.keys[str(part)]
+                start, node = node.keys[str(part)]
             elif node.items is not None and isinstance(part, int) and part < len(node.items):
                 node = node.items[part]
-                line = node.line
+                start = node.start
             else:
                 return None
-        return Place(line, node.text)
+        return Place(self._lines.number(start), node.text)
 
     def nearest_line(self, path: ValuePath) -> int | None:
         """The line of the value at this path, or of the closest thing around it."""
@@ -111,7 +121,7 @@ def parse_document(content: bytes | str, source: str) -> Document:
         raise SettingsError.single("not valid YAML: impossible escape", source=source) from None
     if builder.problems:
         raise SettingsError(builder.problems)
-    return Document(text, root.plain() or {}, builder.starts, root)
+    return Document(text, root.plain() or {}, root, lines)
 
 
 class _Lines:
@@ -164,15 +174,14 @@ class _Builder:
         self._loader: Any = yaml.SafeLoader(text)
         self._source = source
         self._lines = lines
-        self._anchors: dict[str, _Node | None] = {}
+        self._anchors: dict[str, Node | None] = {}
         self._count = 0
         self.problems: list[Problem] = []
-        self.starts: tuple[tuple[str, int], ...] | None = ()
 
-    def document(self) -> _Node:
+    def document(self) -> Node:
         self._next()  # the stream begins
         if self._loader.check_event(yaml.StreamEndEvent):
-            return _Node(line=1)
+            return Node(0, 0)
         self._next()  # the document begins
         event = self._next()
         root = self._node(event, depth=1)
@@ -199,7 +208,7 @@ class _Builder:
         if depth > MAX_DEPTH:
             raise self._refused(f"nested too deep: the limit is {MAX_DEPTH} levels", event)
 
-    def _node(self, event: Any, depth: int) -> _Node:
+    def _node(self, event: Any, depth: int) -> Node:
         if isinstance(event, yaml.AliasEvent):
             return self._alias(event, depth)
         self._grow(1, depth, event)
@@ -218,16 +227,17 @@ class _Builder:
             self._anchors[event.anchor] = node
         return node
 
-    def _alias(self, event: Any, depth: int) -> _Node:
+    def _alias(self, event: Any, depth: int) -> Node:
         if event.anchor not in self._anchors:
             raise self._refused(f"alias *{event.anchor} has no anchor before it", event)
         node = self._anchors[event.anchor]
         if node is None:
             raise self._refused(f"alias *{event.anchor} contains itself", event)
         self._grow(node.size, depth + node.height - 1, event)
-        return node
+        start, end = _span(event)
+        return replace(node, start=start, end=end, flow=True, self_contained=False)
 
-    def _scalar(self, event: Any) -> _Node:
+    def _scalar(self, event: Any) -> Node:
         tag = event.tag or self._loader.resolve(yaml.ScalarNode, event.value, event.implicit)
         if tag in _OPERATOR_TAGS:
             tag = _TEXT_TAG
@@ -243,55 +253,51 @@ class _Builder:
             message = f"{shown(event.value)} is not a valid {kind}; put it in quotes if it is text"
             raise self._refused(message, event)
         spelled = event.value if event.style is None else f'"{event.value}"'
-        return _Node(self._line(event), value, printable(spelled) or "null")
+        return Node(*_span(event), value, printable(spelled) or "null")
 
-    def _sequence(self, event: Any, depth: int) -> _Node:
-        node = _Node(self._line(event), items=[])
-        items: list[_Node] = []
+    def _sequence(self, event: Any, depth: int) -> Node:
+        node = Node(*_span(event), flow=event.flow_style)
+        items: list[Node] = []
         while not isinstance(item := self._next(), yaml.SequenceEndEvent):
             child = self._node(item, depth + 1)
             node.adopt(child)
             items.append(child)
         node.items = items
+        _close(node, item)
         return node
 
-    def _mapping(self, event: Any, depth: int) -> _Node:
-        node = _Node(self._line(event))
-        keys: dict[str, tuple[int, _Node]] = {}
-        merged: dict[str, tuple[int, _Node]] = {}
-        starts: list[tuple[str, int]] = []
-        plain_lines = not event.flow_style
+    def _mapping(self, event: Any, depth: int) -> Node:
+        node = Node(*_span(event), flow=event.flow_style)
+        keys: dict[str, tuple[int, Node]] = {}
+        merged: dict[str, tuple[int, Node]] = {}
         while not isinstance(key_event := self._next(), yaml.MappingEndEvent):
-            is_merge = _is_merge(key_event)
             key = self._node(key_event, depth + 1)
             value = self._node(self._next(), depth + 1)
             node.adopt(key)
             node.adopt(value)
-            line = self._line(key_event)
-            plain_lines = plain_lines and not is_merge and key_event.start_mark.column == 0
-            if is_merge:
+            if _is_merge(key_event):
+                node.self_contained = False
                 self._merge(merged, value, key_event)
             elif not isinstance(key.value, str) or key.keys is not None or key.items is not None:
-                self._odd_key(key, line)
+                self._odd_key(key, self._line(key_event))
             elif key.value in keys:
-                first = keys[key.value][0]
-                self._problem(f"key is given twice, first on line {first}", key.value, line)
+                first = self._lines.number(keys[key.value][0])
+                message = f"key is given twice, first on line {first}"
+                self._problem(message, key.value, self._line(key_event))
             else:
-                keys[key.value] = (line, value)
-                starts.append((key.value, key_event.start_mark.index))
-        if depth == 1:
-            self.starts = tuple(starts) if plain_lines else None
+                keys[key.value] = (key_event.start_mark.index, value)
         node.keys = keys | {key: entry for key, entry in merged.items() if key not in keys}
+        _close(node, key_event)
         return node
 
-    def _merge(self, merged: dict[str, tuple[int, _Node]], value: _Node, event: Any) -> None:
+    def _merge(self, merged: dict[str, tuple[int, Node]], value: Node, event: Any) -> None:
         for source in value.items if value.items is not None else [value]:
             if source.keys is None:
                 raise self._refused("<< must be given a mapping or a list of mappings", event)
             for key, entry in source.keys.items():
                 merged.setdefault(key, entry)
 
-    def _odd_key(self, key: _Node, line: int) -> None:
+    def _odd_key(self, key: Node, line: int) -> None:
         if key.text is None:
             self._problem("a key must be a single word, not a list or mapping", None, line)
         else:
@@ -300,6 +306,16 @@ class _Builder:
 
     def _problem(self, message: str, key: str | None, line: int) -> None:
         self.problems.append(Problem(message, key=key, source=self._source, line=line))
+
+
+def _span(event: Any) -> tuple[int, int]:
+    return event.start_mark.index, event.end_mark.index
+
+
+def _close(node: Node, event: Any) -> None:
+    # The end event of a block collection comes after the comments behind it.
+    if node.flow:
+        node.end = event.end_mark.index
 
 
 def _is_merge(event: Any) -> bool:

@@ -43,7 +43,14 @@ def apply_put(raw: Mapping[str, Any], body: Mapping[str, Any]) -> Put:
 
 def changed_sections(old: Mapping[str, Any], new: Mapping[str, Any]) -> frozenset[str]:
     """Top-level keys with different values. Null and absent are the same; 1, 1.0, true are not."""
-    return frozenset(name for name in {*old, *new} if not _same(old.get(name), new.get(name)))
+    return frozenset(
+        name for name in {*old, *new} if spelled(old.get(name)) != spelled(new.get(name))
+    )
+
+
+def spelled(value: object) -> str:
+    """Data as JSON text, to compare it: in Python 1, 1.0 and True are equal."""
+    return json.dumps(value, sort_keys=True, default=repr)
 
 
 def redact(raw: Mapping[str, Any]) -> Raw:
@@ -121,12 +128,3 @@ def _remove(raw: Raw, path: tuple[str, ...]) -> None:
     parent = _get(raw, path[:-1])
     if isinstance(parent, dict):
         parent.pop(path[-1], None)
-
-
-def _same(one: object, other: object) -> bool:
-    return _spelled(one) == _spelled(other)
-
-
-def _spelled(value: object) -> str:
-    # As JSON text, because in Python 1, 1.0 and True are equal.
-    return json.dumps(value, sort_keys=True, default=repr)

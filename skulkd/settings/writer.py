@@ -1,7 +1,6 @@
 """New data into an existing settings file, leaving alone what did not change.
 
-Comments, order and spelling of unchanged top-level sections stay; a changed section is written
-anew. Must not decide what the new data is.
+The written text is read back before it replaces the file. Must not decide what the new data is.
 """
 
 import stat
@@ -9,19 +8,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from skulkd.settings.check import check_raw
 from skulkd.settings.document import Document, parse_document
 from skulkd.settings.edit import Raw, changed_sections, holds_secret
 from skulkd.settings.files import make_private_dir, write_atomic
 from skulkd.settings.load import read_document
+from skulkd.settings.patch import dumped, patched
 from skulkd.settings.problems import SettingsError
-
-
-class _Dumper(yaml.SafeDumper):
-    def ignore_aliases(self, data: object) -> bool:
-        return True
 
 
 def update_config(file: Path, change: Callable[[Raw], Raw]) -> frozenset[str]:
@@ -61,63 +54,26 @@ def rewrite(document: Document, raw: Mapping[str, Any]) -> str:
 
     Raises SettingsError when the new text would be beyond the limits of a settings file.
     """
-    text = _patched(document, raw)
-    if text is not None and _says(text, raw):
-        return text
-    # Flow style, anchors shared between sections and the like cannot be patched.
-    whole = "".join(_dumped(name, raw[name], "\n") for name in raw)
+    new = document
+    # A changed anchor changes its aliases too; the second time these get values of their own.
+    for _ in range(2):
+        try:
+            new = parse_document(patched(new, _sections(raw, new.data)), "new text")
+        except SettingsError:
+            break
+        if not changed_sections(new.data, raw):
+            return new.text
+    # For example, a removed anchor that others use cannot be patched.
+    whole = dumped(_sections(raw, {}))
     if changed_sections(parse_document(whole, "the new settings").data, raw):
         raise SettingsError.single("the new settings cannot be written as YAML")
     return whole
 
 
-def _patched(document: Document, raw: Mapping[str, Any]) -> str | None:
-    if document.starts is None:
-        return None
-    text = document.text
-    newline = "\r\n" if "\r\n" in text else "\n"
-    changed = changed_sections(document.data, raw)
-    ends = [offset for _, offset in document.starts[1:]] + [len(text)]
-    parts = [text[: document.starts[0][1] if document.starts else len(text)]]
-    for (name, start), end in zip(document.starts, ends, strict=False):
-        chunk = text[start:end]
-        if name in changed:
-            body = "" if raw.get(name) is None else _dumped(name, raw[name], newline)
-            chunk = body + _trailing_remarks(chunk)
-        parts.append(chunk)
-    known = {name for name, _ in document.starts}
-    for name in raw:
-        if name in changed and name not in known:
-            if parts[-1] and not parts[-1].endswith("\n"):
-                parts.append(newline)
-            parts.append(_dumped(name, raw[name], newline))
-    return "".join(parts)
-
-
-def _trailing_remarks(chunk: str) -> str:
-    """Comment and blank lines at the end of a section: they belong to what comes next."""
-    lines = chunk.splitlines(keepends=True)
-    first = len(lines)
-    while first > 1 and (not lines[first - 1].strip() or lines[first - 1].startswith(("#", "..."))):
-        first -= 1
-    return "".join(lines[first:])
-
-
-def _dumped(name: str, value: object, newline: str) -> str:
-    text: str = yaml.dump(
-        {name: value},
-        Dumper=_Dumper,
-        sort_keys=False,
-        allow_unicode=True,
-        default_flow_style=False,
-        width=1_000_000,
-        line_break=newline,
-    )
-    return text
-
-
-def _says(text: str, raw: Mapping[str, Any]) -> bool:
-    try:
-        return not changed_sections(parse_document(text, "new text").data, raw)
-    except SettingsError:
-        return False
+def _sections(raw: Mapping[str, Any], old: Mapping[str, Any]) -> Raw:
+    """`raw` with null for those sections only that are null in the file already."""
+    return {
+        name: raw.get(name)
+        for name in {**old, **raw}
+        if raw.get(name) is not None or (name in old and old[name] is None)
+    }

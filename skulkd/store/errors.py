@@ -1,21 +1,22 @@
-"""What can go wrong with model files. Must not know who asked.
+"""Errors of model files.
 
 StoreError
 ├── BadModelIdError        the id cannot be used as `org/name`
-├── UnsupportedModelError  a sound file of a kind that we cannot import
+├── UnsupportedModelError  a valid file of a kind that cannot be imported
 ├── BrokenModelError       a damaged, truncated or incomplete file or directory
 ├── BadCardError           a card file that cannot be used
 ├── UnknownModelError      no card or no files of that id
-├── ModelExistsError       the id is taken
+├── ModelExistsError       the id is already used
 ├── NoSpaceError           the disk is too small for the result
-├── DownloadError          a registry, hub or store did not give us the file
-│   ├── HubUnreachableError  no connection to the hub, or it does not answer
-│   └── StoreFetchError      the store does not have the model and cannot fetch it
-├── StoreUnreachableError  nobody answers where the store should be
-├── BadManifestError       a store told us something that we must not act on
-├── UploadOffsetError      an upload goes on at another byte than the one that was sent
-├── BusyError              somebody works on these files right now
-├── StagingPlaceError      staging lies where originals would be deleted with it
+├── DownloadError          a download from a registry, hub or store failed
+│   ├── HubUnreachableError  no connection to the hub
+│   ├── HubTimeoutError      the hub did not answer in time; whether it has a model is not known
+│   └── StoreFetchError      the store does not have the model and cannot download it
+├── StoreUnreachableError  no connection to the store host, or it timed out
+├── BadManifestError       a manifest or a store response that must not be used
+├── UploadOffsetError      an upload continues at another byte than the one that was sent
+├── BusyError              these files are in use right now
+├── StagingPlaceError      a purge of the staging area would delete originals
 └── FileAccessError        the operating system refused to read or write
 """
 
@@ -26,7 +27,7 @@ from skulkd.settings.problems import Problem
 
 
 class StoreError(Exception):
-    """Says what failed and why in one line; `hint` says what the operator can do."""
+    """`message` is one line: what failed and why; `hint` is what the operator can do."""
 
     kind = "store_error"
 
@@ -78,8 +79,12 @@ class HubUnreachableError(DownloadError):
     kind = "hub_unreachable"
 
 
+class HubTimeoutError(DownloadError):
+    kind = "hub_timeout"
+
+
 class StoreFetchError(DownloadError):
-    """Every node that needs the model gets the same answer."""
+    """It would be the same on every other node."""
 
     kind = "store_fetch_failed"
 

@@ -1,6 +1,6 @@
 """The models on this machine's disk. Must not know of cards or of other machines.
 
-Blocking, a few milliseconds for each model the first time, then one look at each directory.
+Blocking: a few milliseconds for each model the first time, then one `scandir` for each directory.
 """
 
 import os
@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from skulkd.settings.paths import Paths, expand_home
-from skulkd.store.building import remove_directory
+from skulkd.store.atomic_directory import remove_directory
 from skulkd.store.errors import FileAccessError, StoreError, UnknownModelError
 from skulkd.store.model_directory import ModelDirectory, inspect_directory
 from skulkd.store.model_ids import check_model_id, directory_name, model_id_of_directory
-from skulkd.store.staging_area import StagingArea, is_whole_copy, tree_bytes
+from skulkd.store.staging.area import StagingArea, is_complete_copy, tree_bytes
 from skulkd.wire.ids import ModelId
 
 _Stamp = tuple[tuple[str, int, int], ...]
@@ -21,7 +21,7 @@ _Stamp = tuple[tuple[str, int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class LocalModel:
-    """A whole model. `weight_bytes` counts the weights, `size_bytes` everything."""
+    """A complete model. `weight_bytes` counts the weights, `size_bytes` all files."""
 
     model_id: ModelId
     directory: ModelDirectory
@@ -40,8 +40,7 @@ class LocalModel:
 class ModelLibrary:
     """Models in the models directory, then in those of SKULK_MODELS_PATH, which are read-only.
 
-    After them come the store, where it is on this machine, and the staged copies. A copy counts
-    only with its mark of completeness, whatever its files look like.
+    Then in the store, on its host, and in the staging area, where only complete copies count.
     """
 
     def __init__(
@@ -65,14 +64,14 @@ class ModelLibrary:
         return cls(Paths(root, root, root, root, root, moved=False), {})
 
     def find(self, model_id: str) -> Path | None:
-        """The directory of a whole model, None when there is none."""
+        """The directory of a complete model; None when there is none."""
         model = self.get(model_id)
         return None if model is None else model.path
 
     def get(self, model_id: str) -> LocalModel | None:
-        """The first whole model of this id. A bad id has none."""
+        """The first complete model of this id; None also for an invalid id."""
         for path in self._places(model_id):
-            found = self._look(path)
+            found = self._inspect(path)
             if isinstance(found, ModelDirectory):
                 size_bytes = sum(size for _, size, _ in self._seen[path][0])
                 read_only = path.parent != self._models
@@ -80,16 +79,16 @@ class ModelLibrary:
         return None
 
     def problem(self, model_id: str) -> str | None:
-        """Why `find` does not give the files that are there; None when there are no files."""
+        """Why the files of a model cannot be used; None when they can, or there are none."""
         for path in self._places(model_id):
             if self._is_staged(path):
-                continue  # half a copy is no trouble: it is completed when somebody needs it
-            found = self._look(path)
+                continue  # an incomplete copy is completed when it is needed
+            found = self._inspect(path)
             return f"{path} cannot be used: {found}" if isinstance(found, str) else None
         return None
 
     def list(self) -> tuple[LocalModel, ...]:
-        """All whole models, by id; of two with the same id the one that `find` gives."""
+        """All complete models by id; of two with the same id the one that `find` returns."""
         ids = {
             model_id
             for root in self._roots()
@@ -100,7 +99,7 @@ class ModelLibrary:
         return tuple(model for model in models if model is not None)
 
     def remove(self, model_id: str) -> int:
-        """Delete the model, whole or not, from the models directory; return the bytes it had.
+        """Delete a model, complete or not, from the models directory; return its size.
 
         Raises UnknownModelError when it is not there, FileAccessError when it cannot be deleted.
         """
@@ -129,9 +128,9 @@ class ModelLibrary:
     def _is_staged(self, path: Path) -> bool:
         return self._staging is not None and path.parent == self._staging.root
 
-    def _look(self, path: Path) -> ModelDirectory | str:
-        """What is there, or why it cannot be used."""
-        if self._is_staged(path) and not is_whole_copy(path):
+    def _inspect(self, path: Path) -> ModelDirectory | str:
+        """The model directory, or why it cannot be used."""
+        if self._is_staged(path) and not is_complete_copy(path):
             return "it is not staged completely"
         try:
             stamp = _stamp(path)
@@ -151,7 +150,7 @@ def _inspect(path: Path) -> ModelDirectory | str:
 
 
 def _stamp(path: Path) -> _Stamp:
-    """Changes whenever a file of the model does; hidden files are notes of ours."""
+    """Changes whenever a file of the model does; hidden files are our own."""
     with os.scandir(path) as entries:
         found = [
             (entry.name, entry.stat())
@@ -162,7 +161,7 @@ def _stamp(path: Path) -> _Stamp:
 
 
 def _directory_names(root: Path) -> tuple[str, ...]:
-    """Sub-directories of a root; one that is missing or closed to us has none."""
+    """Sub-directories of a root; none when it is missing or cannot be read."""
     try:
         with os.scandir(root) as entries:
             return tuple(entry.name for entry in entries if entry.is_dir())

@@ -1,4 +1,4 @@
-"""What a store says a model consists of: every file with its size and sha256. Pure.
+"""The manifest of a model: every file with its size and sha256. Pure.
 
 A manifest comes from another machine, which may be broken or hostile: nothing in it is used as a
 path or a size before it was checked here.
@@ -26,7 +26,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class FileEntry:
-    """One file; `path` is relative, with slashes. An empty `sha256` is not known yet."""
+    """One file; `path` is relative, with slashes. `sha256` is empty while it is unknown."""
 
     path: str
     size: int
@@ -35,7 +35,7 @@ class FileEntry:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """All files of a model. `card` is how the store's host describes it, if it can."""
+    """All files of a model, and its card if the store host can make one."""
 
     model_id: str
     files: tuple[FileEntry, ...]
@@ -62,10 +62,7 @@ def parse_listing(raw: bytes, model_id: str) -> Manifest:
 
 
 def parse_manifest(raw: bytes, model_id: str, source: str = "the store") -> Manifest:
-    """The manifest of this model. Raises BadManifestError for anything that must not be used.
-
-    `source` is whom the error names.
-    """
+    """The manifest of this model. Raises BadManifestError, which names `source`."""
     return _parse(raw, model_id, source, checksums=True)
 
 
@@ -75,7 +72,7 @@ def _parse(raw: bytes, model_id: str, source: str, *, checksums: bool) -> Manife
     except (ValueError, RecursionError) as error:
         raise BadManifestError(f"{source}'s manifest of {model_id} is not JSON") from error
     if not isinstance(document, dict) or document.get("model_id") != model_id:
-        raise BadManifestError(f"{source}'s manifest is not one of {model_id}")
+        raise BadManifestError(f"{source}'s manifest is not that of {model_id}")
     files = document.get("files")
     if not isinstance(files, list) or not 0 < len(files) <= MAX_FILES:
         raise BadManifestError(f"{source}'s manifest of {model_id} has no usable list of files")
@@ -84,20 +81,20 @@ def _parse(raw: bytes, model_id: str, source: str, *, checksums: bool) -> Manife
     return Manifest(model_id, entries, _card(document.get("card"), model_id))
 
 
-def why_not_a_path(path: str) -> str | None:
-    """What is wrong with a relative path of a model's file; None when it may be used."""
+def path_problem(path: str) -> str | None:
+    """Why a relative path of a model's file is refused; None when it is valid."""
     if not path or len(path) > MAX_PATH_LENGTH:
-        return "its length cannot be used"
+        return "it is empty or too long"
     if not path.isprintable() or "\\" in path:
-        return "it has characters that no model file needs"
+        return "it has a backslash or a control character"
     for part in path.split("/"):
         if not part or len(part) > MAX_PART_LENGTH:
             return "a part of it is empty or too long"
-        # Hidden names are notes of ours; "." and ".." lead elsewhere.
+        # Hidden files are our own; "." and ".." lead elsewhere.
         if part.startswith("."):
             return "a part of it begins with a dot"
     if path.endswith(PARTIAL):
-        return f"{PARTIAL} is the name of an unfinished file"
+        return f"{PARTIAL} is reserved for incomplete files"
     return None
 
 
@@ -106,11 +103,11 @@ def _entry(item: Any, model_id: str, source: str, *, checksums: bool) -> FileEnt
         item = {**item, "sha256": ""}
     match item:
         case {"path": str(path), "size": int(size), "sha256": str(digest)}:
-            wrong = why_not_a_path(path)
+            wrong = path_problem(path)
             if wrong is None and not 0 <= size <= MAX_FILE_BYTES:
-                wrong = f"its size of {size} bytes cannot be"
+                wrong = f"its size of {size} bytes is out of range"
             if wrong is None and checksums and _SHA256.fullmatch(digest) is None:
-                wrong = "its sha256 is none"
+                wrong = "its sha256 is not a checksum"
             if wrong is None:
                 return FileEntry(path, size, digest)
             raise BadManifestError(
@@ -128,7 +125,7 @@ def _check_together(entries: Sequence[FileEntry], model_id: str, source: str) ->
     for entry in entries:
         parts = entry.path.casefold().split("/")
         if any("/".join(parts[:depth]) in seen for depth in range(1, len(parts))):
-            raise BadManifestError(f"{source} lists a file of {model_id} as a directory, too")
+            raise BadManifestError(f"{source} lists a file of {model_id} and as a directory")
 
 
 def _card(found: object, model_id: str) -> ModelCard | None:

@@ -38,6 +38,11 @@ def directory_name(model_id: str) -> str:
     return check_model_id(model_id).replace("/", _SEPARATOR)
 
 
+def unchecked_directory_name(model_id: str) -> str:
+    """The same for any id, also for one that would be refused for a new model."""
+    return model_id.replace("/", _SEPARATOR)
+
+
 def model_id_of_directory(name: str) -> ModelId | None:
     """The id that maps to this directory name; None when none does."""
     organisation, separator, rest = name.partition(_SEPARATOR)

@@ -1,4 +1,4 @@
-"""What this machine could do besides chat, signed with the runtime token. Pure.
+"""What this machine could do besides chat, signed with the runtime token.
 
 The gateway checks the signature over the exact bytes, so key order is part of the contract.
 """
@@ -8,58 +8,58 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import platform
+import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from skulkd.swarm.script_values import compact_json, iso_time, sha256_hex
-from skulkd.swarm.telemetry import unique_sorted, vram_tier
+from skulkd.swarm.generic_jobs import RUNNER_OF_TYPE
+from skulkd.swarm.js_values import compact_json, iso_time, sha256_hex
+from skulkd.swarm.node_config import NodeConfig
+from skulkd.swarm.telemetry import GIB, vram_tier
+from skulkd.wire.machine import MemoryUsage, SystemPerformanceProfile
 
 SCHEMA = "2026-06-14"
 KEY_ID = "self_hosted_runtime_token"
 SOFTWARE = ("docker", "docker-nvidia", "blender", "ffmpeg")
+# Others are no GPU, or not known: a machine without one reports its CPU here.
+_GPU_VENDORS = frozenset({"apple", "amd", "nvidia", "intel"})
+_ARCHES = {"x86_64": "x64", "amd64": "x64", "aarch64": "arm64"}
 
 Block = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Probed:
-    """What was found on the machine; nothing is looked for that the owner did not allow."""
+class MachineProbe:
+    """What the gateway may know of this machine; nothing more is looked for."""
 
     platform: str
     arch: str
     gpu: Block
-    software: Block
-    generic_enabled: bool = False
     job_types: Sequence[str] = ()
-    trust_modes: Sequence[str] = ()
-    runner_catalog: Sequence[Block] = field(default_factory=list)
+    """Kinds of generic jobs that the owner enabled."""
 
 
 def no_gpu() -> Block:
     return {"status": "missing", "count": 0, "vendors": [], "devices": []}
 
 
-def no_software() -> Block:
-    """Not looked for: a node that offers chat has no use for it."""
-    return {name: {"name": name, "status": "missing"} for name in SOFTWARE}
-
-
-def snapshot(node_id: str, probed: Probed, captured_at: datetime) -> Block:
-    """The unsigned facts, without id."""
+def snapshot(node_id: str, probe: MachineProbe, captured_at: datetime) -> Block:
+    """The unsigned facts, without id. A chat node has no use for other software."""
     return {
         "schema_version": SCHEMA,
         "captured_at": iso_time(captured_at),
         "node_id": node_id,
-        "platform": probed.platform,
-        "arch": probed.arch,
-        "generic_jobs_enabled": probed.generic_enabled,
-        "job_types": list(probed.job_types),
-        "trust_modes": list(probed.trust_modes),
-        "gpu": probed.gpu,
-        "software": probed.software,
-        "runner_catalog": list(probed.runner_catalog),
+        "platform": probe.platform,
+        "arch": probe.arch,
+        "generic_jobs_enabled": bool(probe.job_types),
+        "job_types": list(probe.job_types),
+        "trust_modes": ["owner-local", "tenant-owned"] if probe.job_types else [],
+        "gpu": probe.gpu,
+        "software": {name: {"name": name, "status": "missing"} for name in SOFTWARE},
+        "runner_catalog": [],
     }
 
 
@@ -115,13 +115,13 @@ def signed_payload(unsigned: Block, runtime_token: str, signed_at: datetime) -> 
     }
 
 
-def capability_block(node_id: str, probed: Probed, runtime_token: str, now: datetime) -> Block:
+def capability_block(node_id: str, probe: MachineProbe, runtime_token: str, now: datetime) -> Block:
     """Facts, projections and signature in one."""
-    facts = snapshot(node_id, probed, now)
+    facts = snapshot(node_id, probe, now)
     return signed_payload(unsigned_payload(facts, missing_parts(facts)), runtime_token, now)
 
 
-def _there(facts: Block, name: str) -> bool:
+def _is_available(facts: Block, name: str) -> bool:
     return bool(facts["software"].get(name, {}).get("status") == "available")
 
 
@@ -143,8 +143,8 @@ def _names(facts: Block) -> list[str]:
         "blender": "software.blender",
         "ffmpeg": "software.ffmpeg",
     }
-    names += [word for name, word in words.items() if _there(facts, name)]
-    return unique_sorted(names)
+    names += [word for name, word in words.items() if _is_available(facts, name)]
+    return sorted(set(names))
 
 
 def _scheduler_match(facts: Block, identity: str) -> Block:
@@ -164,9 +164,9 @@ def _scheduler_match(facts: Block, identity: str) -> Block:
             **memory,
             "has_cuda": _has_cuda(facts),
             "software": {
-                "docker_nvidia": _there(facts, "docker-nvidia"),
-                "blender": _there(facts, "blender"),
-                "ffmpeg": _there(facts, "ffmpeg"),
+                "docker_nvidia": _is_available(facts, "docker-nvidia"),
+                "blender": _is_available(facts, "blender"),
+                "ffmpeg": _is_available(facts, "ffmpeg"),
             },
         },
         "capabilities": _names(facts),
@@ -177,7 +177,7 @@ def _public_projection(facts: Block, identity: str) -> Block:
     gpu = facts["gpu"]
     software = {
         name.replace("-", "_"): {
-            "available": _there(facts, name),
+            "available": _is_available(facts, name),
             "status": facts["software"][name]["status"],
         }
         for name in ("docker-nvidia", "blender", "ffmpeg")
@@ -200,3 +200,40 @@ def _public_projection(facts: Block, identity: str) -> Block:
         "software": software,
         "capabilities": _names(facts),
     }
+
+
+def probe_machine(
+    config: NodeConfig,
+    runners: frozenset[str],
+    system: SystemPerformanceProfile | None,
+    memory: MemoryUsage | None,
+) -> MachineProbe:
+    """From readings of this machine; its GPU only when the owner opted in."""
+    job_types = [job_type for job_type, runner in RUNNER_OF_TYPE.items() if runner in runners]
+    machine = platform.machine().lower()
+    return MachineProbe(
+        platform="darwin" if sys.platform == "darwin" else "linux",
+        arch=_ARCHES.get(machine, machine),
+        gpu=_gpu(system, memory) if config.hardware_telemetry_enabled else no_gpu(),
+        job_types=job_types if config.generic_jobs_enabled else [],
+    )
+
+
+def _gpu(system: SystemPerformanceProfile | None, memory: MemoryUsage | None) -> dict[str, Any]:
+    found = system.accelerator if system is not None else None
+    if found is None or found.vendor not in _GPU_VENDORS:
+        return no_gpu()
+    vendor = str(found.vendor)
+    size = found.vram_total_bytes
+    if vendor == "apple" and memory is not None:
+        size = memory.ram_total.in_bytes  # one memory for both
+    block: dict[str, Any] = {
+        "status": "available",
+        "count": 1,
+        "vendors": [vendor],
+        "devices": [{"id": "gpu-0", "vendor": vendor}],
+    }
+    if size:
+        block["devices"][0]["vram_gb"] = size // GIB
+        block["max_vram_gb"] = size // GIB
+    return block

@@ -1,8 +1,8 @@
-"""Which node of this cluster runs a job: one that all others have let have it.
+"""Claims: a job runs on one node of the cluster, after all other nodes have granted it.
 
 Gateways may lease a job twice, to one node or to two that share an enrolment. Before a job
 starts, its node asks every other one; of two that ask at once the smaller id wins. A node that
-cannot be asked cannot object: the cluster prefers an answer to certainty.
+does not answer counts as granting: the cluster prefers availability to certainty.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import asyncio
 import json
 import logging
 from collections import OrderedDict
-from collections.abc import Callable
 from typing import Literal
 
 from skulkd.peers import PeerError, Peers
+from skulkd.swarm.job_records import JobRecords
 from skulkd.wire.ids import NodeId
 
 METHOD = "swarm.claim"
@@ -26,12 +26,11 @@ log = logging.getLogger(__name__)
 
 
 class Claims:
-    """The jobs that this node has, or asks for."""
+    """The jobs that this node holds, or asks for."""
 
-    def __init__(self, peers: Peers, known: Callable[[str], bool] = lambda _job_id: False) -> None:
-        """`known` tells of jobs that this node had before it was started again."""
+    def __init__(self, peers: Peers, records: JobRecords) -> None:
         self._peers = peers
-        self._known = known
+        self._records = records
         self._own: OrderedDict[str, Hold] = OrderedDict()
         peers.serve(METHOD, self._answer)
 
@@ -52,7 +51,7 @@ class Claims:
         return True
 
     def release(self, job_id: str) -> None:
-        """It was not run after all; another node may."""
+        """It was not run; another node may."""
         self._own.pop(job_id, None)
 
     async def _ask(self, node: NodeId, job_id: str) -> bool:
@@ -61,7 +60,7 @@ class Claims:
             raw = await self._peers.ask(node, METHOD, body, deadline_s=ASK_S)
             return json.loads(raw).get("granted") is not False
         except (PeerError, ValueError) as error:
-            log.warning("job %s is claimed without a word from %s: %s", job_id[:64], node, error)
+            log.warning("job %s is claimed without an answer from %s: %s", job_id[:64], node, error)
             return True
 
     async def _answer(self, asker: NodeId, body: bytes) -> bytes:
@@ -70,7 +69,7 @@ class Claims:
 
     def _grant(self, asker: NodeId, job_id: str) -> bool:
         held = self._own.get(job_id)
-        if held is None and self._known(job_id):
+        if held is None and not self._records.may_run(job_id):
             return asker == self._peers.node_id
         if held is None or asker == self._peers.node_id:
             return True

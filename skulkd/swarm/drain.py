@@ -1,7 +1,7 @@
-"""Whether this node takes new work: a wish of the operator that outlives restarts.
+"""The drain of this node: it accepts no new work. Set by the operator, kept over restarts.
 
-The node itself keeps it, because its id changes with every start and its disk does not. Other
-nodes learn of it with its readings.
+It is stored on this node's disk, because a node gets a new id at every start. Other nodes learn
+of it with its readings.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ class Drain:
 
     @property
     def since(self) -> str | None:
-        """When it was told to, in UTC."""
+        """Since when, in UTC."""
         return self._since
 
     async def change(self, *, draining: bool) -> bool:
-        """On disk, then true; whether that changed anything. Raises OSError, nothing changed."""
+        """Written to disk first; whether that changed anything. Raises OSError, nothing changed."""
         if draining == self.draining:
             return False
         since = format_zulu(self._now()) if draining else None
         await asyncio.to_thread(self._write, since)
         self._since = since
-        log.info("this node %s", "drains: no new work" if draining else "takes new work again")
-        for tell in self._listeners:
-            tell()
+        log.info("this node %s", "drains: no new work" if draining else "accepts new work again")
+        for listener in self._listeners:
+            listener()
         return True
 
-    def on_change(self, tell: Callable[[], None]) -> None:
-        self._listeners.append(tell)
+    def on_change(self, listener: Callable[[], None]) -> None:
+        self._listeners.append(listener)
 
     def _write(self, since: str | None) -> None:
         if since is None:
@@ -66,6 +66,6 @@ def _read(file: Path) -> str | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
-        # The file means a drain; what it says beyond that is for people only.
+        # The file itself means a drain; its content is only for display.
         log.warning("%s cannot be read, this node drains: %s", file.name, error)
         return "unknown"

@@ -1,7 +1,7 @@
-"""Pieces of a streamed answer on their way to the gateway: ordered, eight or 250 ms at a time.
+"""Forwards the chunks of a streamed answer to the gateway, in batches of eight or 250 ms.
 
 One call at a time, so order and count are certain. The first refused batch ends forwarding for
-the job; what was not accepted then goes with the result.
+the job; chunks that were not accepted are sent with the result.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class EventForwarder:
-    """The pieces of one job. `send` posts one batch; `None` keeps all for the result."""
+    """The chunks of one job. `send` posts one batch; None keeps all for the result."""
 
     def __init__(self, send: Send | None, flush_s: float = FLUSH_S) -> None:
         self._send = send
@@ -30,24 +30,24 @@ class EventForwarder:
         self._chunks: list[Chunk] = []
         self._accepted = 0
         self._changed = asyncio.Event()
-        self._over = False
+        self._finished = False
         self._task = asyncio.create_task(self._forward()) if send is not None else None
 
     def add(self, chunk: Chunk) -> None:
-        """Never waits: a slow gateway slows no model."""
+        """Never waits, so a slow gateway does not slow the model down."""
         self._chunks.append(chunk)
         self._changed.set()
 
     async def finish(self) -> list[Chunk]:
-        """Send the rest; the pieces that the gateway does not have."""
-        self._over = True
+        """Send the rest; returns the chunks that the gateway does not have."""
+        self._finished = True
         self._changed.set()
         if self._task is not None:
             await self._task
         return self._chunks[self._accepted :]
 
     def drop(self) -> None:
-        """The job is given up."""
+        """Stop forwarding: the job was cancelled."""
         if self._task is not None:
             self._task.cancel()
 
@@ -58,16 +58,16 @@ class EventForwarder:
                 if self._send is not None:
                     await self._send(batch)
             except GatewayError as error:
-                log.warning("the gateway took no more pieces of a streamed job: %s", error)
+                log.warning("the gateway refused chunks of a streamed job: %s", error)
                 return
             self._accepted += len(batch)
 
     async def _wait_for_batch(self) -> bool:
-        """Whether there is something to send: eight, or what came in 250 ms, or the rest."""
-        await self._wait_until(lambda: self._over or self._waiting > 0)
+        """Whether there is something to send: eight chunks, those of 250 ms, or the rest."""
+        await self._wait_until(lambda: self._finished or self._waiting > 0)
         try:
             async with asyncio.timeout(self._flush_s):
-                await self._wait_until(lambda: self._over or self._waiting >= BATCH)
+                await self._wait_until(lambda: self._finished or self._waiting >= BATCH)
         except TimeoutError:
             return True
         return self._waiting > 0

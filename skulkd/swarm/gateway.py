@@ -1,155 +1,104 @@
-"""Talking to a gateway: JSON over POST, one deadline per call. Knows shapes of no body.
+"""The HTTP client of a gateway: JSON over POST, one deadline per call, bounded responses.
 
-The runtime token goes into one header and nowhere else; redirects are not followed, because
-they would carry it to somebody else.
+The runtime token goes into one header and nowhere else; redirects are not followed, because they
+would send it to another host. A response that cannot be used raises GatewayError.
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Mapping
 from typing import Any
-from urllib.parse import urlsplit
 
 import aiohttp
 
-from skulkd.swarm.answers import parse_answer, printable, well_formed
-from skulkd.swarm.errors import ConfigError, GatewayError
-from skulkd.swarm.messages import redact
-from skulkd.swarm.pacing import is_private_host
-from skulkd.swarm.relay import PREFIX, Relay
-from skulkd.swarm.script_values import json_text
+from skulkd.swarm.errors import GatewayError, redact
+from skulkd.swarm.gateway_urls import PREFIX, JobUrls
+from skulkd.swarm.js_values import json_text, printable, well_formed
 
 GONE = 410
+MAX_JOB_BYTES = 8 * 1024 * 1024
+MAX_RESPONSE_BYTES = 1024 * 1024
+MAX_DEPTH = 100
 _SHOWN = 200
 _REDACTED_BYTES = 64 * 1024
 # No compression: a small response could unpack into a very large one.
 _HEADERS = {"content-type": "application/json", "accept-encoding": "identity"}
-_UNUSUAL = re.compile(r"[\x00-\x20\x7f\\]")
-MAX_JOB_BYTES = 8 * 1024 * 1024
-MAX_ANSWER_BYTES = 1024 * 1024
 # Parsing more than this would hold up the event loop noticeably.
 _PARSE_INLINE_BYTES = 64 * 1024
 
-
-@dataclass(frozen=True, slots=True)
-class Credentials:
-    """At most one of them goes with a call."""
-
-    token: str | None = None
-    api_key: str | None = None
-
-    def headers(self) -> dict[str, str]:
-        if self.token is not None:
-            return {"authorization": f"Bearer {self.token}"}
-        return {} if self.api_key is None else {"x-api-key": self.api_key}
-
-    def __repr__(self) -> str:
-        return "Credentials(…)"
-
-
-def check_gateway_url(url: str) -> str:
-    """The URL without trailing slashes.
-
-    Raises ConfigError for what is no plain URL, and for tokens in the clear across the internet.
-    """
-    shown = printable(url[:200])
-    try:
-        parts = urlsplit(url)
-        port_ok = parts.port != 0
-    except ValueError as error:
-        raise ConfigError(f"the gateway URL {shown} is not valid: {error}") from error
-    if parts.scheme not in {"http", "https"} or not parts.hostname or not port_ok:
-        raise ConfigError(f"the gateway must be an http or https URL, not {shown}")
-    if _UNUSUAL.search(url) or parts.username is not None or parts.query or parts.fragment:
-        raise ConfigError(
-            f"the gateway URL {shown} must not contain spaces, backslashes, credentials,"
-            " a query or a fragment"
-        )
-    if parts.scheme == "http" and not is_private_host(parts.hostname):
-        raise ConfigError(f"{shown} would send the runtime token unencrypted; use https")
-    return url.rstrip("/")
-
-
-def same_gateway(one: str, other: str) -> bool:
-    """Whether two checked URLs lead to the same gateway."""
-    return _place(one) == _place(other)
-
-
-def _place(url: str) -> tuple[str, str | None, int, str]:
-    parts = urlsplit(url)
-    port = parts.port or {"http": 80, "https": 443}[parts.scheme]
-    return parts.scheme, parts.hostname, port, parts.path.rstrip("/")
+Body = Mapping[str, Any]
+Response = dict[str, Any]
 
 
 class Gateway:
-    """One gateway. Calls raise GatewayError."""
+    """One gateway. `token` gives the runtime token. Calls raise GatewayError."""
 
     def __init__(
         self,
         base_url: str,
-        session: aiohttp.ClientSession,
+        http: aiohttp.ClientSession,
         request_timeout_s: float,
-        relay: Relay | None = None,
+        token: Callable[[], str] = lambda: "",
+        urls: JobUrls | None = None,
     ) -> None:
-        self.base_url = base_url
-        self._relay = relay or Relay(base_url, {})
-        self._session = session
+        self._base_url = base_url
+        self._http = http
         self._timeout_s = request_timeout_s
+        self.token = token
+        self._urls = urls or JobUrls(base_url, {})
 
-    async def bootstrap(self, api_key: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        return await self._post("/bootstrap", body, Credentials(api_key=api_key))
+    async def bootstrap(self, api_key: str, body: Body) -> Response:
+        return await self._post("/bootstrap", body, {"x-api-key": api_key})
 
-    async def enroll(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        return await self._post("/enroll", body, Credentials())
+    async def enroll(self, body: Body) -> Response:
+        return await self._post("/enroll", body, {})
 
-    async def heartbeat(self, token: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        return await self._post("/heartbeat", body, Credentials(token))
+    async def heartbeat(self, body: Body) -> Response:
+        return await self._post("/heartbeat", body, self._bearer())
 
-    async def poll(self, token: str, body: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
-        url = self._relay.url("poll")
-        return await self._post(url, body, Credentials(token), timeout_s, MAX_JOB_BYTES)
+    async def poll(self, body: Body, timeout_s: float) -> Response:
+        url = self._urls.url("poll")
+        return await self._post(url, body, self._bearer(), timeout_s, MAX_JOB_BYTES)
 
-    async def start(self, token: str, job_id: str, body: Mapping[str, Any]) -> None:
-        await self._post(self._relay.url("start", job_id), body, Credentials(token))
+    async def start(self, job_id: str, body: Body) -> None:
+        await self._post(self._urls.url("start", job_id), body, self._bearer())
 
-    async def events(self, token: str, job_id: str, body: Mapping[str, Any]) -> None:
-        await self._post(self._relay.url("events", job_id), body, Credentials(token))
+    async def events(self, job_id: str, body: Body) -> None:
+        await self._post(self._urls.url("events", job_id), body, self._bearer())
 
-    async def result(
-        self, token: str, job_id: str, body: Mapping[str, Any], timeout_s: float
-    ) -> None:
-        url = self._relay.url("result", job_id)
-        await self._post(url, body, Credentials(token), timeout_s)
+    async def result(self, job_id: str, body: Body, timeout_s: float) -> None:
+        await self._post(self._urls.url("result", job_id), body, self._bearer(), timeout_s)
 
-    async def uninstall(self, token: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        return await self._post("/uninstall", body, Credentials(token))
+    async def uninstall(self, body: Body) -> Response:
+        return await self._post("/uninstall", body, self._bearer())
+
+    def _bearer(self) -> dict[str, str]:
+        return {"authorization": f"Bearer {self.token()}"}
 
     async def _post(
         self,
-        place: str,
-        body: Mapping[str, Any],
-        credentials: Credentials,
+        path: str,
+        body: Body,
+        credentials: Mapping[str, str],
         timeout_s: float | None = None,
-        max_bytes: int = MAX_ANSWER_BYTES,
-    ) -> dict[str, Any]:
-        timeout = aiohttp.ClientTimeout(total=timeout_s or self._timeout_s)
-        secrets = (credentials.token, credentials.api_key)
+        max_bytes: int = MAX_RESPONSE_BYTES,
+    ) -> Response:
+        limit_s = timeout_s or self._timeout_s
+        secrets = [value.removeprefix("Bearer ") for value in credentials.values()]
         try:
-            async with self._session.post(
-                place if "://" in place else f"{self.base_url}{PREFIX}{place}",
+            async with self._http.post(
+                path if "://" in path else f"{self._base_url}{PREFIX}{path}",
                 data=well_formed(json_text(body)).encode(),
-                headers={**_HEADERS, **credentials.headers()},
-                timeout=timeout,
+                headers={**_HEADERS, **credentials},
+                timeout=aiohttp.ClientTimeout(total=limit_s),
                 allow_redirects=False,
             ) as response:
                 raw = await _read(response, max_bytes)
-                return await _answer(raw, response.status, secrets)
+                return await _parsed(raw, response.status, secrets)
         except TimeoutError as error:
-            seconds = timeout_s or self._timeout_s
-            raise GatewayError(f"no answer from the gateway in {seconds:g} s") from error
+            raise GatewayError(f"no answer from the gateway in {limit_s:g} s") from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
             # ValueError: aiohttp refuses URLs, headers and bodies that it cannot send.
             text = printable(redact(str(error) or type(error).__name__, secrets))[:_SHOWN]
@@ -166,11 +115,43 @@ async def _read(response: aiohttp.ClientResponse, max_bytes: int) -> bytes:
     return bytes(raw)
 
 
-async def _answer(raw: bytes, status: int, secrets: tuple[str | None, ...]) -> dict[str, Any]:
+async def _parsed(raw: bytes, status: int, secrets: list[str]) -> Response:
     if not 200 <= status < 300:
         # Redacted before it is cut: half a secret would not be recognised.
         text = redact(raw[:_REDACTED_BYTES].decode("utf-8", "replace"), secrets)
         raise GatewayError(f"request_failed:{status}:{printable(text[:_SHOWN])}", status)
     if len(raw) <= _PARSE_INLINE_BYTES:
-        return parse_answer(raw, status)
-    return await asyncio.to_thread(parse_answer, raw, status)
+        return parse_response(raw, status)
+    return await asyncio.to_thread(parse_response, raw, status)
+
+
+def parse_response(raw: bytes, status: int) -> Response:
+    """The JSON object of a successful response; other JSON counts as an empty one.
+
+    Raises GatewayError. Lone surrogates become U+FFFD, because they cannot be sent back.
+    """
+    try:
+        found = json.loads(raw.decode("utf-8", "replace"), parse_constant=_no_constant)
+        clean = _cleaned(found, 0)
+    except RecursionError as error:
+        message = f"the gateway's response is nested deeper than {MAX_DEPTH} levels"
+        raise GatewayError(message, status) from error
+    except ValueError as error:
+        raise GatewayError("the gateway's response is not valid JSON", status) from error
+    return clean if isinstance(clean, dict) else {}
+
+
+def _no_constant(word: str) -> Any:
+    raise ValueError(f"{word} is not JSON")
+
+
+def _cleaned(value: Any, depth: int) -> Any:
+    if depth > MAX_DEPTH:
+        raise RecursionError
+    if isinstance(value, str):
+        return well_formed(value)
+    if isinstance(value, list):
+        return [_cleaned(entry, depth + 1) for entry in value]
+    if isinstance(value, dict):
+        return {well_formed(key): _cleaned(entry, depth + 1) for key, entry in value.items()}
+    return value

@@ -1,23 +1,21 @@
-"""Jobs that are no chat: checked, bounded, and run only by kinds of runner the owner enabled.
+"""Generic jobs, which are no chat: checked, bounded, and run only if the owner enabled their kind.
 
-Never delivered by a poll; the owner's own tools bring them. Nothing here starts a process.
+Never delivered by a poll; the owner's own tools bring them. Only the echo runs here: it shows the
+way of a job and starts no process.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-import shutil
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from skulkd.swarm.generic_contract import DEFAULT_ARTIFACT_BYTES, check_job, safe_relative_path
-from skulkd.swarm.jobs import Clocks
+from skulkd.swarm.generic_contract import check_job
+from skulkd.swarm.js_values import is_number, iso_time, mapping_of
 from skulkd.swarm.node_config import NodeConfig
-from skulkd.swarm.script_values import is_number, iso_time, optional_text, sha256_hex
-from skulkd.swarm.telemetry import Counters
+from skulkd.swarm.telemetry import Clocks, Counters, Report
 
 ECHO = "test.echo"
 RUNNER_OF_TYPE = {
@@ -25,14 +23,12 @@ RUNNER_OF_TYPE = {
     "render.blender": "blender.render",
     "cuda.run": "cuda.package",
 }
-NEEDS_CAPABILITY = frozenset({"blender.render", "cuda.package"})
 CANCELLED = "cancelled"
 SANDBOX = "owner-local-process"
-MOST_REPEATS = 20
-LONGEST_DELAY_MS = 30_000
+MAX_REPEATS = 20
+MAX_DELAY_MS = 30_000
 
-Job = Mapping[str, Any]
-Report = dict[str, Any]
+GenericJob = Mapping[str, Any]
 
 
 class GenericFailure(Exception):
@@ -44,63 +40,15 @@ class GenericFailure(Exception):
         self.issues = issues or []
 
 
-Note = Callable[[str, str, Report], None]
-"""One event: type, message, data."""
-
-
-@dataclass(frozen=True, slots=True)
-class Desk:
-    """What a runner works with."""
-
-    job: Job
-    outputs: Path
-    note: Note
-    sleep: Callable[[float], Awaitable[None]]
-
-
-class Runner(Protocol):
-    """One kind of generic work; `kind` is what owners enable."""
-
-    kind: str
-
-    async def run(self, desk: Desk) -> Report:
-        """Its metrics. Any error is a failed job."""
-        ...
-
-
-class EchoRunner:
-    """Says what it is told: for owners who want to see the way a job takes."""
-
-    kind = ECHO
-
-    async def run(self, desk: Desk) -> Report:
-        args = desk.job.get("args") or {}
-        message = str(args.get("message", ""))
-        if args.get("fail") is True:
-            raise RuntimeError(message or "told to fail")
-        repeat = _bounded(args.get("repeat", 1), 1, MOST_REPEATS)
-        delay_ms = _bounded(args.get("delay_ms", 0), 0, LONGEST_DELAY_MS)
-        if delay_ms:
-            await desk.sleep(delay_ms / 1000)
-        for index in range(repeat):
-            desk.note("stdout", message, {"runner": self.kind, "index": index, "repeat": repeat})
-        done = {"completed": repeat, "total": repeat}
-        desk.note("progress", f"{repeat} of {repeat}", done)
-        return {"runner": self.kind, "echoed": repeat, "message": message}
-
-
-RUNNERS: Mapping[str, Runner] = {ECHO: EchoRunner()}
-
-
 @dataclass(slots=True)
-class _Record:
+class _EventLog:
     """The events of one job, numbered."""
 
     job_id: str
     clocks: Clocks
     events: list[Report] = field(default_factory=list)
 
-    def note(self, kind: str, message: str, data: Report) -> None:
+    def add(self, kind: str, message: str, data: Report) -> None:
         self.events.append(
             {
                 "job_id": self.job_id,
@@ -114,41 +62,40 @@ class _Record:
 
 
 class GenericJobs:
-    """Runs envelopes one by one up to the owner's limit. `kinds` are the runners enabled."""
+    """Runs envelopes up to the owner's limit at once. `runners` are the kinds enabled."""
 
     def __init__(
         self,
         config: NodeConfig,
-        kinds: frozenset[str],
+        runners: frozenset[str],
         counters: Counters,
         clocks: Clocks,
-        directory: Path,
         *,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.config = config
-        self._kinds = kinds
+        self._runners = runners
         self._counters = counters
         self._clocks = clocks
-        self._directory = directory
         self._sleep = sleep
         self._running: dict[str, asyncio.Future[Report]] = {}
         self._cancelled: set[str] = set()
-        self._places = asyncio.Semaphore(config.limits(draining=False).generic)
+        self._slots = asyncio.Semaphore(config.generic_slots)
 
     async def execute(self, envelope: Mapping[str, Any]) -> Report:
-        """The result, whatever happens. Keys in the reference's order."""
+        """The result of a job, also of one that fails. Keys in the reference's order."""
         job_id, began = str(envelope.get("job_id")), self._clocks.monotonic()
-        record = _Record(job_id, self._clocks)
+        events = _EventLog(job_id, self._clocks)
         self._counters.begin("generic_job")
         issues: list[Report] = []
         code: str | None = None
         try:
-            result = await self._run(envelope, record)
+            job = self._admit(envelope)
+            result = await self._unless_cancelled(self._in_turn(job, events), job_id)
         except GenericFailure as failure:
             code, issues = failure.code, failure.issues
             status = "cancelled" if code == CANCELLED else "failed"
-            record.note(status, str(failure), {"code": code})
+            events.add(status, str(failure), {"code": code})
             error = {"code": code, "message": str(failure), "retryable": code == "timeout"}
             finished = iso_time(self._clocks.wall())
             result = {"job_id": job_id, "status": status, "error": error, "finished_at": finished}
@@ -162,26 +109,41 @@ class GenericJobs:
             "request_id": envelope.get("request_id"),
             "status": result["status"],
             "result": result,
-            "events": record.events,
+            "events": events.events,
             **({"validation_issues": issues} if issues else {}),
             "timing": {"local_latency_ms": took_ms},
         }
 
-    async def _run(self, envelope: Mapping[str, Any], record: _Record) -> Report:
-        job = self._admit(envelope)
-        runner = self._runner(job)
-        return await self._unless_cancelled(self._in_turn(job, runner, record), record.job_id)
+    def cancel(self, job_id: str) -> bool:
+        """Whether such a job runs or waits here; its result says `cancelled`."""
+        running = self._running.get(job_id)
+        if running is None:
+            return False
+        self._cancelled.add(job_id)
+        return running.cancel()
 
-    async def _in_turn(self, job: Job, runner: Runner, record: _Record) -> Report:
-        self._counters.queued_generic += 1
-        try:
-            await self._places.acquire()
-        finally:
-            self._counters.queued_generic -= 1
-        try:
-            return await self._work(job, runner, record)
-        finally:
-            self._places.release()
+    def _admit(self, envelope: Mapping[str, Any]) -> GenericJob:
+        """The job, if this node may and can run it. Raises GenericFailure."""
+        if not self.config.generic_jobs_enabled:
+            raise GenericFailure("feature_disabled", "generic jobs are not enabled on this node")
+        if envelope.get("node_id") != self.config.node_id:
+            raise GenericFailure("validation_failed", "job node_id does not match this node")
+        job = envelope.get("job")
+        issues = check_job(job)
+        if issues or not isinstance(job, Mapping):
+            message = "; ".join(f"{issue.path}: {issue.message}" for issue in issues)
+            raise GenericFailure("validation_failed", message, [i.as_json() for i in issues])
+        job_type = str(job["job_type"])
+        runner = RUNNER_OF_TYPE.get(job_type)
+        if runner is None:
+            raise GenericFailure("runner_unavailable", f"no runner takes jobs of type {job_type}")
+        if runner != ECHO:
+            # We have no runner for Blender or containers, so no node of ours is capable.
+            raise GenericFailure("no_capable_node", f"this node cannot run {job_type}")
+        if runner not in self._runners:
+            message = f"{runner} is not enabled here; the owner lists it in swarm.generic_runners"
+            raise GenericFailure("runner_unavailable", message)
+        return job
 
     async def _unless_cancelled(self, work: Coroutine[None, None, Report], job_id: str) -> Report:
         running = asyncio.ensure_future(work)
@@ -197,110 +159,70 @@ class GenericJobs:
             self._running.pop(job_id, None)
             self._cancelled.discard(job_id)
 
-    def cancel(self, job_id: str) -> bool:
-        """Whether such a job runs or waits here; its result says `cancelled`."""
-        running = self._running.get(job_id)
-        if running is None:
-            return False
-        self._cancelled.add(job_id)
-        return running.cancel()
+    async def _in_turn(self, job: GenericJob, events: _EventLog) -> Report:
+        self._counters.queued_generic += 1
+        try:
+            await self._slots.acquire()
+        finally:
+            self._counters.queued_generic -= 1
+        try:
+            return await self._run(job, events)
+        finally:
+            self._slots.release()
 
-    async def _work(self, job: Job, runner: Runner, record: _Record) -> Report:
-        outputs = await asyncio.to_thread(self._prepare, record.job_id)
+    async def _run(self, job: GenericJob, events: _EventLog) -> Report:
         limit_ms = self._limit_ms(job)
         started_at = iso_time(self._clocks.wall())
-        facts = {"runner": runner.kind, "sandbox_profile": SANDBOX, "timeout_ms": limit_ms}
-        record.note("started", f"runs with {runner.kind}", facts)
-        metrics = await self._bounded(
-            runner, Desk(job, outputs, record.note, self._sleep), limit_ms
-        )
-        artifacts = await asyncio.to_thread(_artifacts, job, outputs)
-        done = {"status": "succeeded", "exit_code": 0, "runner": runner.kind}
-        record.note("completed", "done", done)
+        facts = {"runner": ECHO, "sandbox_profile": SANDBOX, "timeout_ms": limit_ms}
+        events.add("started", f"runs with {ECHO}", facts)
+        try:
+            async with asyncio.timeout(limit_ms / 1000):
+                metrics = await self._echo(mapping_of(job.get("args")), events)
+        except TimeoutError:
+            message = f"the job ran into its timeout of {limit_ms} ms"
+            raise GenericFailure("timeout", message) from None
+        _check_outputs(job)
+        events.add("completed", "done", {"status": "succeeded", "exit_code": 0, "runner": ECHO})
         return {
-            "job_id": record.job_id,
+            "job_id": events.job_id,
             "status": "succeeded",
             "exit_code": 0,
             "started_at": started_at,
             "finished_at": iso_time(self._clocks.wall()),
             "metrics": metrics,
-            "artifacts": artifacts,
+            "artifacts": [],
         }
 
-    def _admit(self, envelope: Mapping[str, Any]) -> Job:
-        if not self.config.generic_enabled:
-            raise GenericFailure("feature_disabled", "generic jobs are not enabled on this node")
-        if envelope.get("node_id") != self.config.node_id:
-            raise GenericFailure("validation_failed", "job node_id does not match this node")
-        job = envelope.get("job")
-        issues = check_job(job)
-        if issues or not isinstance(job, Mapping):
-            told = "; ".join(f"{issue.path}: {issue.message}" for issue in issues)
-            raise GenericFailure("validation_failed", told, [issue.as_json() for issue in issues])
-        return job
+    async def _echo(self, args: Mapping[str, Any], events: _EventLog) -> Report:
+        """Repeats its message, for owners who want to see the way of a job."""
+        message = str(args.get("message", ""))
+        if args.get("fail") is True:
+            raise GenericFailure("runner_error", message or "args.fail is set")
+        repeat = _clamped(args.get("repeat", 1), 1, MAX_REPEATS)
+        delay_ms = _clamped(args.get("delay_ms", 0), 0, MAX_DELAY_MS)
+        if delay_ms:
+            await self._sleep(delay_ms / 1000)
+        for index in range(repeat):
+            events.add("stdout", message, {"runner": ECHO, "index": index, "repeat": repeat})
+        events.add("progress", f"{repeat} of {repeat}", {"completed": repeat, "total": repeat})
+        return {"runner": ECHO, "echoed": repeat, "message": message}
 
-    def _runner(self, job: Job) -> Runner:
-        job_type = str(job["job_type"])
-        kind = RUNNER_OF_TYPE.get(job_type)
-        if kind is None:
-            raise GenericFailure("runner_unavailable", f"no runner takes jobs of type {job_type}")
-        if kind in NEEDS_CAPABILITY:
-            # No runner of ours drives Blender or containers, so no node of ours can.
-            raise GenericFailure("no_capable_node", f"this node cannot run {job_type}")
-        if kind not in self._kinds:
-            message = f"{kind} is not enabled here; the owner lists it in swarm.generic_runners"
-            raise GenericFailure("runner_unavailable", message)
-        return RUNNERS[kind]
-
-    def _prepare(self, job_id: str) -> Path:
-        # Job ids are another's words and must not become paths.
-        outputs = self._directory / sha256_hex(job_id)[:32] / "outputs"
-        try:
-            shutil.rmtree(outputs, ignore_errors=True)
-            outputs.mkdir(mode=0o700, parents=True)
-        except OSError as error:
-            raise GenericFailure("validation_failed", f"no place for outputs: {error}") from error
-        return outputs
-
-    def _limit_ms(self, job: Job) -> int:
-        limits = job.get("limits")
-        seconds = limits.get("timeout_sec") if isinstance(limits, Mapping) else None
-        own = self.config.generic_timeout_ms
+    def _limit_ms(self, job: GenericJob) -> int:
+        seconds = mapping_of(job.get("limits")).get("timeout_sec")
+        own = self.config.generic_job_timeout_ms
         if isinstance(seconds, int | float) and is_number(seconds) and seconds > 0:
             return min(own, math.floor(seconds * 1000))
         return own
 
-    async def _bounded(self, runner: Runner, desk: Desk, limit_ms: int) -> Report:
-        try:
-            async with asyncio.timeout(limit_ms / 1000):
-                return await runner.run(desk)
-        except TimeoutError:
-            message = f"the job ran into its timeout of {limit_ms} ms"
-            raise GenericFailure("timeout", message) from None
-        except Exception as error:
-            code = optional_text(getattr(error, "code", None)) or "runner_error"
-            raise GenericFailure(code, str(error) or type(error).__name__) from error
+
+def _check_outputs(job: GenericJob) -> None:
+    """The echo writes no files, so a job that requires one fails."""
+    for output in job.get("outputs") or ():
+        if output.get("required") is True:
+            path = output["path"]
+            raise GenericFailure("runner_error", f"the required output {path} is missing")
 
 
-def _artifacts(job: Job, outputs: Path) -> list[Report]:
-    """What the job left behind, and was meant to."""
-    found: list[Report] = []
-    policy = job.get("policy") or {}
-    most = policy.get("max_artifact_bytes") or DEFAULT_ARTIFACT_BYTES
-    for entry in job.get("outputs") or ():
-        name = safe_relative_path(str(entry["path"]))
-        file = outputs / name
-        if not file.is_file() or file.resolve() != outputs.resolve() / name:
-            if entry.get("required") is True:
-                raise GenericFailure("runner_error", f"the required output {name} is missing")
-            continue
-        size = file.stat().st_size
-        if size > most:
-            raise GenericFailure("runner_error", f"{name} has {size} bytes, allowed are {most}")
-        found.append({"name": optional_text(entry.get("name")), "path": name, "size_bytes": size})
-    return found
-
-
-def _bounded(value: object, low: int, high: int) -> int:
+def _clamped(value: object, low: int, high: int) -> int:
     number = value if isinstance(value, int | float) and is_number(value) else low
     return max(low, min(high, math.floor(number)))

@@ -16,9 +16,8 @@ from typing import Any
 
 from skulkd.settings.files import create_atomic, make_private_dir, write_atomic
 from skulkd.swarm.errors import ConfigError
-from skulkd.swarm.exposure_policy import PREFIX
-from skulkd.swarm.node_config import State
-from skulkd.swarm.script_values import optional_text
+from skulkd.swarm.js_values import optional_text
+from skulkd.swarm.node_config import PREFIX, State
 
 PRIVATE = 0o600
 
@@ -31,7 +30,6 @@ class NodeFiles:
     token_file: Path
     machine_file: Path
     jobs_dir: Path
-    artifacts_dir: Path
 
     @classmethod
     def find(cls, home: Path, environ: Mapping[str, str]) -> NodeFiles:
@@ -46,7 +44,6 @@ class NodeFiles:
             place("NODE_KEY_PATH", home / "node.key"),
             place("MACHINE_ID_PATH", home / "machine.id"),
             home / "jobs",
-            place("ARTIFACT_STORE_PATH", home / "artifacts"),
         )
 
     def read_state(self) -> State:
@@ -86,7 +83,7 @@ class NodeFiles:
         return found
 
     def forget(self) -> None:
-        """Leave nothing that could speak for this node. The machine id stays: it is no secret."""
+        """Delete all that authenticates this node. The machine id stays: it is no secret."""
         for file in (self.token_file, self.state_file):
             file.unlink(missing_ok=True)
 

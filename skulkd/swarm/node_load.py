@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from skulkd.swarm.catalog import serves
 from skulkd.swarm.telemetry import FAILURES_REPORTED, Counters, ExecutionClass
 from skulkd.wire.ids import InstanceId, NodeId, TaskId
 from skulkd.wire.instances import Instance
 from skulkd.wire.load import ClassLoad, ClassLoads, LoadTotal, NodeLoad, OpenWork, RecentFailure
-from skulkd.wire.runners import RunnerReady, RunnerRunning
 from skulkd.wire.state import State
 from skulkd.wire.tasks import BaseRequestTask, TextGeneration
 
@@ -22,7 +22,7 @@ _FAILED = frozenset({"Failed", "TimedOut"})
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class Slots:
     """How much may run at once: per instance by its runner's setting, generic by the owner's."""
 
     per_instance: int
@@ -64,13 +64,6 @@ def open_requests(state: State, instances: Iterable[InstanceId]) -> list[BaseReq
 
 def class_of(task: BaseRequestTask) -> ExecutionClass:
     return "agentic" if isinstance(task, TextGeneration) and task.task_params.tools else "chat"
-
-
-def serves(state: State, instance: Instance) -> bool:
-    return all(
-        isinstance(state.runners.get(runner), RunnerReady | RunnerRunning)
-        for runner in instance.shard_assignments.runner_to_shard
-    )
 
 
 class LoadMeter:
@@ -136,8 +129,8 @@ class LoadMeter:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """What a node's load tells besides its tasks."""
+class LoadFacts:
+    """What a node's load contains besides its tasks."""
 
     name: str
     draining_since: str | None
@@ -147,51 +140,51 @@ class Said:
 
 
 def node_load(
-    state: State, node_id: NodeId, places: Places, counters: Counters, said: Said
+    state: State, node_id: NodeId, slots: Slots, counters: Counters, facts: LoadFacts
 ) -> NodeLoad:
     """The load of one node. Counters give what the state does not keep."""
     led = led_by(state, node_id)
     ready = sum(serves(state, instance) for instance in led.values())
-    room = places.per_instance * ready
-    draining = said.draining_since is not None
+    llm_slots = slots.per_instance * ready
+    draining = facts.draining_since is not None
     active = {"chat": 0, "agentic": 0}
     queued = {"chat": 0, "agentic": 0}
     running: dict[InstanceId, int] = {}
     for task in open_requests(state, led):
         at_work = running.get(task.instance_id, 0)
         running[task.instance_id] = at_work + 1
-        bucket = active if at_work < places.per_instance else queued
+        bucket = active if at_work < slots.per_instance else queued
         bucket[class_of(task)] += 1
-    taken = sum(active.values()) + sum(queued.values())
-    llm_free = 0 if draining else max(0, room - taken)
+    used = sum(active.values()) + sum(queued.values())
+    llm_free = 0 if draining else max(0, llm_slots - used)
     generic_active, generic_queued = counters.active_generic, int(counters.queued_generic)
-    generic_free = 0 if draining else max(0, places.generic - generic_active - generic_queued)
+    generic_free = 0 if draining else max(0, slots.generic - generic_active - generic_queued)
     failures = list(counters.failures)[:FAILURES_REPORTED]
     return NodeLoad(
         node_id=node_id,
-        name=said.name,
+        name=facts.name,
         draining=draining,
-        draining_since=said.draining_since,
-        max_concurrency=room + places.generic,
+        draining_since=facts.draining_since,
+        max_concurrency=llm_slots + slots.generic,
         active_jobs=sum(active.values()) + generic_active,
         queued_jobs=sum(queued.values()) + generic_queued,
         free_slots=llm_free + generic_free,
         classes=ClassLoads(
-            chat=_class(room, active["chat"], queued["chat"], llm_free),
-            agentic=_class(room, active["agentic"], queued["agentic"], llm_free),
-            generic_job=_class(places.generic, generic_active, generic_queued, generic_free),
+            chat=_class(llm_slots, active["chat"], queued["chat"], llm_free),
+            agentic=_class(llm_slots, active["agentic"], queued["agentic"], llm_free),
+            generic_job=_class(slots.generic, generic_active, generic_queued, generic_free),
         ),
         avg_latency_ms=counters.average_ms(),
         recent_failure_count=len(failures),
         recent_failures=[RecentFailure.model_validate(failure) for failure in failures],
-        catalog_fingerprint=said.fingerprint,
-        hardware_pressure=None if said.hardware is None else dict(said.hardware),
-        work=list(said.work),
+        catalog_fingerprint=facts.fingerprint,
+        hardware_pressure=None if facts.hardware is None else dict(facts.hardware),
+        work=list(facts.work),
     )
 
 
-def _class(room: int, active: int, queued: int, free: int) -> ClassLoad:
-    return ClassLoad(max_concurrency=room, active_jobs=active, queued_jobs=queued, free_slots=free)
+def _class(slots: int, active: int, queued: int, free: int) -> ClassLoad:
+    return ClassLoad(max_concurrency=slots, active_jobs=active, queued_jobs=queued, free_slots=free)
 
 
 def total_load(loads: Sequence[NodeLoad]) -> LoadTotal:

@@ -1,4 +1,4 @@
-"""The gateway node of a daemon: enrols, works, pauses, leaves, and reports its status.
+"""The gateway node of a daemon: serves the enrolment there is, and the owner's commands.
 
 Idle until it is enrolled. Commands change the enrolment one at a time; a session that fails is
 started again.
@@ -8,59 +8,46 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Awaitable, Callable
 
 import aiohttp
 
-from skulkd.swarm.agents import Agent
-from skulkd.swarm.answers import is_header_token
-from skulkd.swarm.capabilities import Probed
-from skulkd.swarm.catalog import exposed_slugs
-from skulkd.swarm.claims import Claims
-from skulkd.swarm.enrolment import Enrolment
+from skulkd.swarm.active_jobs import GatewayDeps
+from skulkd.swarm.catalog import is_exposed
+from skulkd.swarm.enrolment import GatewayEnrolment
 from skulkd.swarm.errors import Busy, ConfigError, GatewayError, NotEnrolled
-from skulkd.swarm.gateway import Gateway, check_gateway_url
+from skulkd.swarm.gateway_urls import job_urls
 from skulkd.swarm.generic_jobs import GenericJobs
-from skulkd.swarm.job_book import JobBook
-from skulkd.swarm.jobs import Clocks, Executor
-from skulkd.swarm.node_config import (
-    NodeConfig,
-    Setup,
-    bootstrap_body,
-    enrolled_from,
-    setup_config,
-)
+from skulkd.swarm.js_values import iso_time
+from skulkd.swarm.node_config import NodeConfig, NodeSettings, Options
 from skulkd.swarm.node_files import NodeFiles
-from skulkd.swarm.relay import kept_relay, relay_of
-from skulkd.swarm.restarts import restart_on_failure
-from skulkd.swarm.script_values import iso_time, machine_fingerprint
-from skulkd.swarm.session import Parts, Session
-from skulkd.swarm.status import Facts, Supervision, configured_status, unconfigured_status
-from skulkd.swarm.telemetry import Counters, Machine, Report
+from skulkd.swarm.session import GatewaySession, retry_delay_ms, wait_for_first
+from skulkd.swarm.status import StatusFacts, Supervision, configured_status, unconfigured_status
+from skulkd.swarm.telemetry import Report
 
 PAUSED = "paused"
+STABLE_S = 60.0
+"""A session that ran for so long is restarted after the shortest pause."""
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Host:
-    """What the daemon lends to its gateway node."""
-
-    version: str
-    hostname: str
-    environ: Mapping[str, str]
-    agents: Callable[[], Sequence[Agent]]
-    executor: Executor
-    draining: Callable[[], bool]
-    probed: Callable[[NodeConfig], Probed]
-    machine: Callable[[], Machine]
-    clocks: Clocks
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
-    generic_runners: frozenset[str] = frozenset()
-    """The kinds of generic work that the owner allows."""
+async def restart_on_failure(
+    work: Callable[[], Awaitable[None]],
+    on_failure: Callable[[Exception], None],
+    sleep: Callable[[float], Awaitable[None]],
+    monotonic: Callable[[], float],
+) -> None:
+    """Run `work` again and again until cancelled; after failures wait 1 s, 2 s … 60 s."""
+    failures = 0
+    while True:
+        began = monotonic()
+        try:
+            await work()
+            failures = 0
+        except Exception as error:  # noqa: BLE001 - after any failure the work starts again
+            failures = 1 if monotonic() - began >= STABLE_S else failures + 1
+            on_failure(error)
+            await sleep(retry_delay_ms(failures) / 1000)
 
 
 async def _idle() -> None:
@@ -70,32 +57,32 @@ async def _idle() -> None:
 class SwarmService:
     """At most one enrolment, and the session that serves it."""
 
-    def __init__(self, files: NodeFiles, host: Host, claims: Callable[[JobBook], Claims]) -> None:
+    def __init__(self, files: NodeFiles, deps: GatewayDeps) -> None:
         self._files = files
-        self._host = host
-        self._enrolment = Enrolment(files, host.environ)
-        self.counters = Counters(host.clocks.wall)
-        self._book = JobBook(files.jobs_dir)
-        self._claims = claims(self._book)
+        self._deps = deps
+        self._enrolment = GatewayEnrolment(
+            files, deps.environ, deps.hostname, deps.version, deps.clocks.wall
+        )
         self._changed = asyncio.Event()
         self._lock = asyncio.Lock()
-        self._session: Session | None = None
-        self._old: list[Session] = []
+        self._session: GatewaySession | None = None
+        self._ending: list[GatewaySession] = []
+        """Earlier sessions whose jobs are not done yet."""
         self._supervision = Supervision()
         self._generic: GenericJobs | None = None
         self._stopping = False
 
-    # Work
+    # Sessions
 
     async def run(self) -> None:
         """Serve whatever enrolment there is, until cancelled. A session that fails is restarted."""
         try:
-            async with self._http() as http:
+            async with self._enrolment.http() as http:
                 await restart_on_failure(
                     lambda: self._serve_once(http),
                     self._session_failed,
-                    self._wait_or_changed,
-                    self._host.clocks.monotonic,
+                    lambda s: wait_for_first(self._deps.sleep(s), self._changed),
+                    self._deps.clocks.monotonic,
                 )
         except Exception as error:
             self._supervision.ended = f"{type(error).__name__}: {error}"
@@ -104,14 +91,16 @@ class SwarmService:
             await self._end_sessions(0.0, 0.0)
 
     async def stop(self, grace_s: float, abort_s: float) -> None:
-        """Before the end of the process: take no more jobs, let those that run finish."""
+        """Before the end of the process: accept no more jobs, let those that run finish."""
         self._stopping = True
         await self._end_sessions(grace_s, abort_s)
 
+    def _sessions(self) -> list[GatewaySession]:
+        return [*self._ending, *([] if self._session is None else [self._session])]
+
     async def _end_sessions(self, grace_s: float, abort_s: float) -> None:
-        sessions = [session for session in (self._session, *self._old) if session is not None]
-        ended = [session.stop(grace_s, abort_s) for session in sessions]
-        await asyncio.gather(*ended, return_exceptions=True)
+        stops = [session.stop(grace_s, abort_s) for session in self._sessions()]
+        await asyncio.gather(*stops, return_exceptions=True)
 
     async def _serve_once(self, http: aiohttp.ClientSession) -> None:
         """One session, until the enrolment changes. Raises whatever ends the session."""
@@ -119,42 +108,31 @@ class SwarmService:
         await self._enroll_by_environment()
         session = self._session = None if self._stopping else self._open(http)
         self._supervision.failing = False
-        wait = asyncio.ensure_future(self._changed.wait())
+        changed = asyncio.ensure_future(self._changed.wait())
         work = asyncio.ensure_future(_idle() if session is None else session.run())
         try:
-            await asyncio.wait({wait, work}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({changed, work}, return_when=asyncio.FIRST_COMPLETED)
             if work.done():
                 work.result()  # a session does not end by itself, so this raises
         finally:
-            wait.cancel()
+            changed.cancel()
             work.cancel()
             await asyncio.gather(work, return_exceptions=True)
-            self._old = [old for old in self._old if not old.idle]
-            if session is not None and not session.idle:
-                # Its jobs go on and deliver their results; it takes no more.
-                self._old.append(session)
+            # Jobs of an ended session go on and deliver their results; it accepts no more.
+            self._ending = [ending for ending in self._sessions() if len(ending.jobs)]
             self._session = None
 
     def _session_failed(self, error: Exception) -> None:
         cause = error.exceptions[0] if isinstance(error, ExceptionGroup) else error
         log.error("the gateway session failed and is restarted", exc_info=error)
-        found = self._supervision
-        found.restarts += 1
-        found.failing = True
-        found.last_failure = f"{type(cause).__name__}: {cause}"[:200]
-        found.last_failure_at = iso_time(self._host.clocks.wall())
-
-    async def _wait_or_changed(self, seconds: float) -> None:
-        sleep = asyncio.ensure_future(self._host.sleep(seconds))
-        changed = asyncio.ensure_future(self._changed.wait())
-        try:
-            await asyncio.wait({sleep, changed}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            sleep.cancel()
-            changed.cancel()
+        supervision = self._supervision
+        supervision.restarts += 1
+        supervision.failing = True
+        supervision.last_failure = f"{type(cause).__name__}: {cause}"[:200]
+        supervision.last_failure_at = iso_time(self._deps.clocks.wall())
 
     async def _enroll_by_environment(self) -> None:
-        """A node that was given a one-time token in its environment changes it at the start."""
+        """A node that was given a one-time token in its environment exchanges it at the start."""
         try:
             config = self._enrolment.config()
             if config is not None:
@@ -166,46 +144,38 @@ class SwarmService:
             log.warning("this node could not be enrolled: %s", error)
             self._supervision.problem = str(error)
 
-    def _open(self, http: aiohttp.ClientSession) -> Session | None:
+    async def _enroll_if_needed(self, config: NodeConfig) -> bool:
+        async with self._lock:
+            enrolled = await self._enrolment.enroll_if_needed(config)
+        if enrolled:
+            self._changed.set()
+        return enrolled
+
+    def _open(self, http: aiohttp.ClientSession) -> GatewaySession | None:
         try:
             config = self._enrolment.config()
-            token = self._enrolment.token(config)
-            state = self._files.read_state()
+            has_token = config is not None and self._enrolment.token(config) is not None
+            paused = self._files.read_state().get(PAUSED) is True
         except ConfigError as error:
             if self._supervision.problem != str(error):
                 log.warning("the gateway node does not work: %s", error)
             self._supervision.problem = str(error)
             return None
         self._supervision.problem = None
-        if config is None or token is None or state.get(PAUSED) is True:
+        if config is None or not has_token or paused:
             return None
-        return Session(self._parts(config, state, http))
+        return self._new_session(config, http)
 
-    def _parts(
-        self, config: NodeConfig, state: Mapping[str, Any], http: aiohttp.ClientSession
-    ) -> Parts:
-        host = self._host
-        base_url = config.gateway_base_url
-        relay = relay_of(base_url, state)
-        gateway = Gateway(base_url, http, config.request_timeout_ms / 1000, relay)
+    def _new_session(self, config: NodeConfig, http: aiohttp.ClientSession) -> GatewaySession:
+        state = self._files.read_state()
         version = state.get("config_version")
-        return Parts(
-            config=config,
-            config_version=version if isinstance(version, int) else None,
-            version=host.version,
-            gateway=gateway,
-            token=lambda: self._enrolment.token(config) or "",
-            agents=host.agents,
-            executor=host.executor,
-            draining=host.draining,
-            probed=lambda: host.probed(config),
-            machine=host.machine,
-            book=self._book,
-            claims=self._claims,
-            counters=self.counters,
-            clocks=host.clocks,
-            sleep=host.sleep,
-            runs=lambda job_id: job_id in self.running(),
+        gateway = self._enrolment.client(config, http, job_urls(config.gateway_base_url, state))
+        return GatewaySession(
+            self._deps,
+            config,
+            gateway,
+            version if isinstance(version, int) else None,
+            lambda job_id: job_id in self.running(),
         )
 
     def notify(self) -> None:
@@ -215,68 +185,44 @@ class SwarmService:
 
     # The owner's commands; all raise ConfigError and GatewayError
 
-    async def setup(self, api_key: str, options: Mapping[str, Any]) -> Report:
-        """Make this node known with an owner's key, which is not kept; one heartbeat at once."""
-        if not is_header_token(api_key):
-            raise ConfigError("apiKey must be 1 to 4096 visible ASCII characters without spaces")
+    async def setup(self, api_key: str, options: Options) -> Report:
+        """Register this node with an owner's key, which is not kept, and send one heartbeat."""
         async with self._lock:
-            wanted = self.planned(options)
-            fingerprint = machine_fingerprint(await asyncio.to_thread(self._files.machine_id))
-            body = bootstrap_body(wanted, fingerprint, self._host.version)
-            async with self._gateway(wanted.gateway_base_url, wanted.request_timeout_ms) as gateway:
-                answer = await gateway.bootstrap(api_key, body)
-            await self._keep(wanted, answer, None, fingerprint)
+            await self._enrolment.bootstrap(api_key, options)
+        self._changed.set()
         return await self.run_once()
 
-    async def enroll(self, node_id: str, token: str, options: Mapping[str, Any]) -> Report:
-        """Change a one-time token for a runtime token."""
+    async def enroll(self, node_id: str, token: str, options: Options) -> Report:
+        """Exchange a one-time token for a runtime token."""
         async with self._lock:
-            wanted = self.planned(options)
-            async with self._gateway(wanted.gateway_base_url, wanted.request_timeout_ms) as gateway:
-                answer = await gateway.enroll({"node_id": node_id, "enrollment_token": token})
-            await self._keep(wanted, answer, node_id, None)
-        return {"enrolled": True, "node_id": node_id, "state_path": str(self._files.state_file)}
-
-    def planned(self, options: Mapping[str, Any]) -> Setup:
-        """What a set-up with these options would do."""
-        wanted = setup_config(options, self._host.environ, self._host.hostname)
-        check_gateway_url(wanted.gateway_base_url)
-        return wanted
-
-    async def _keep(
-        self, wanted: Setup, answer: Mapping[str, Any], node_id: str | None, fingerprint: str | None
-    ) -> None:
-        enrolled = enrolled_from(answer, node_id)
-        identity = (fingerprint, self._host.version, iso_time(self._host.clocks.wall()))
-        await self._enrolment.keep(wanted, enrolled, kept_relay(answer), identity)
+            report = await self._enrolment.enroll(node_id, token, options)
         self._changed.set()
+        return report
+
+    def planned(self, options: Options) -> NodeSettings:
+        """What a setup with these options would use."""
+        return self._enrolment.planned(options)
 
     async def run_once(self) -> Report:
         """One heartbeat, whether the node is paused or not."""
-        async with self._http() as http:
-            config, state = self._enrolment.required()
+        async with self._enrolment.http() as http:
+            config = self._enrolment.required()
             enrolled = await self._enroll_if_needed(config)
             if self._enrolment.token(config) is None:
                 raise NotEnrolled("this node has no runtime token")
-            report = await Session(self._parts(config, state, http)).heartbeat()
+            report = await self._new_session(config, http).heartbeat()
         return {**report, "enrolled": enrolled}
 
-    async def _enroll_if_needed(self, config: NodeConfig) -> bool:
-        if self._enrolment.token(config) is not None or config.enrollment_token is None:
-            return False
-        options = {"gateway": config.gateway_base_url, "server-name": config.server_name}
-        await self.enroll(config.node_id, config.enrollment_token, options)
-        return True
-
     async def pause(self, *, paused: bool) -> None:
-        """Stop asking for work, or ask again; what runs is finished. Kept over restarts."""
+        """Stop polling, or poll again; what runs is finished. Kept over restarts."""
         async with self._lock:
-            _, state = self._enrolment.required()
-            await asyncio.to_thread(self._files.write_state, {**state, PAUSED: paused})
+            self._enrolment.required()
+            state = {**self._files.read_state(), PAUSED: paused}
+            await asyncio.to_thread(self._files.write_state, state)
         self._changed.set()
 
     async def leave(self, *, force: bool) -> Report:
-        """Tell the gateway if it can be reached, then forget the enrolment.
+        """Tell the gateway if it can be reached, then delete the enrolment.
 
         Raises Busy while jobs run or results are owed, which would then be lost. With `force`
         files that cannot be used are deleted like others.
@@ -285,16 +231,16 @@ class SwarmService:
             config = self._config_to_leave(force=force)
             if not force:
                 self._check_nothing_lost()
-            notified = await self._say_goodbye(config)
+            notified = await self._enrolment.uninstall(config)
             await asyncio.to_thread(self._files.forget)
-            await asyncio.to_thread(self._book.clear)
+            await asyncio.to_thread(self._deps.records.clear)
         self._changed.set()
         node_id = None if config is None else config.node_id
         return {"left": True, "node_id": node_id, "gateway_notification": notified}
 
     def _config_to_leave(self, *, force: bool) -> NodeConfig | None:
         try:
-            return self._enrolment.required()[0]
+            return self._enrolment.required()
         except ConfigError:
             if not force:
                 raise
@@ -305,36 +251,12 @@ class SwarmService:
         if running or owed:
             raise Busy(f"{running} jobs run and {owed} results are not delivered")
 
-    async def _say_goodbye(self, config: NodeConfig | None) -> Report:
-        if config is None:
-            return {"notified": False, "error": "the stored enrolment cannot be used"}
-        body = {
-            "node_id": config.node_id,
-            "reason": "node_uninstall",
-            "source": "mswarm_node_uninstall",
-            "node_version": self._host.version,
-            "service_manager": "skulkd",
-        }
-        try:
-            token = self._enrolment.token(config)
-            if token is None:
-                return {"notified": False}
-            async with self._gateway(config.gateway_base_url, config.request_timeout_ms) as gateway:
-                return {"notified": True, "response": await gateway.uninstall(token, body)}
-        except (ConfigError, GatewayError) as error:
-            return {"notified": False, "error": str(error)}
-
-    async def run_generic(self, envelope: Mapping[str, Any]) -> Report:
+    async def run_generic(self, envelope: Report) -> Report:
         """A job that is no chat, brought by the owner's own tools. Raises NotEnrolled."""
-        config, _ = self._enrolment.required()
+        config = self._enrolment.required()
         if self._generic is None or self._generic.config != config:
-            self._generic = GenericJobs(
-                config,
-                self._host.generic_runners,
-                self.counters,
-                self._host.clocks,
-                self._files.artifacts_dir,
-            )
+            deps = self._deps
+            self._generic = GenericJobs(config, deps.generic_runners, deps.counters, deps.clocks)
         return await self._generic.execute(envelope)
 
     def cancel_generic(self, job_id: str) -> bool:
@@ -344,57 +266,45 @@ class SwarmService:
     # Status
 
     def config(self) -> NodeConfig | None:
-        """What was set up, or None; never an error: `status` tells of those."""
+        """What was set up, or None; never an error: `status` reports those."""
         try:
             return self._enrolment.config()
         except ConfigError:
             return None
 
     def owed(self) -> int:
-        """Results that the gateway has not taken yet."""
-        return len(self._book.owed())
+        """Results that the gateway has not accepted yet."""
+        return len(self._deps.records.owed())
 
     def running(self) -> dict[str, str]:
-        """Jobs that are here, by id, with agent or model."""
-        sessions = [session for session in (*self._old, self._session) if session is not None]
-        return {job: what for session in sessions for job, what in session.standing.running.items()}
+        """Agent or model of each job that is here, by id."""
+        return {
+            job: name for session in self._sessions() for job, name in session.jobs.names.items()
+        }
 
     def status(self) -> Report:
-        """For people and for `doctor`; no secret is in it."""
-        problems = list(self._files.too_open())
+        records, problems = self._deps.records, list(self._files.too_open())
         try:
             config, state = self._enrolment.config(), self._files.read_state()
         except ConfigError as error:
-            return unconfigured_status(self._book, [str(error)])
+            return unconfigured_status(records, [str(error)])
         if config is None:
-            return unconfigured_status(self._book, [])
+            return unconfigured_status(records, [])
         try:
             has_token = self._enrolment.token(config) is not None
         except ConfigError as error:
             has_token = False
             problems.append(str(error))
         return configured_status(
-            Facts(
+            StatusFacts(
                 config=config,
                 paused=state.get(PAUSED) is True,
                 has_token=has_token,
                 session=self._session,
                 supervision=self._supervision,
-                book=self._book,
+                records=records,
                 running=self.running(),
-                models=exposed_slugs(self._host.agents(), config.exposure),
+                models=[a.slug for a in self._deps.agents() if is_exposed(a, config.exposure)],
                 file_problems=problems,
             )
         )
-
-    @asynccontextmanager
-    async def _http(self) -> AsyncIterator[aiohttp.ClientSession]:
-        agent = {"user-agent": f"skulkd/{self._host.version}"}
-        # What was not asked for compressed is not unpacked either.
-        async with aiohttp.ClientSession(headers=agent, auto_decompress=False) as http:
-            yield http
-
-    @asynccontextmanager
-    async def _gateway(self, base_url: str, timeout_ms: int) -> AsyncIterator[Gateway]:
-        async with self._http() as http:
-            yield Gateway(base_url, http, timeout_ms / 1000)

@@ -1,19 +1,27 @@
-"""How the gateway node stands, for operators and for `doctor`. No secret is in it. Pure."""
+"""The status of the gateway node, for operators and for `doctor`. No secret is in it. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 
-from skulkd.swarm.job_book import JobBook
+from skulkd.swarm.job_records import JobRecords
 from skulkd.swarm.node_config import NodeConfig
-from skulkd.swarm.session import Session, Standing
+from skulkd.swarm.session import GatewaySession, SessionStatus
+from skulkd.swarm.telemetry import Report
+
+_SETTINGS = (
+    "max_concurrent_jobs",
+    "max_concurrent_llm_jobs",
+    "generic_jobs_enabled",
+    "hardware_telemetry_enabled",
+    "load_reporting_enabled",
+)
 
 
 @dataclass(slots=True)
 class Supervision:
-    """What became of the sessions of this daemon."""
+    """How the sessions of this daemon ended, and why there is none."""
 
     problem: str | None = None
     """Why there is no session."""
@@ -23,31 +31,31 @@ class Supervision:
     failing: bool = False
     """The last session failed, and the next has not been started yet."""
     ended: str | None = None
-    """Why the supervisor itself is gone; only a restart of the daemon helps."""
+    """Why the supervisor itself has ended; only a restart of the daemon helps."""
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """What a status is made of."""
+class StatusFacts:
+    """What the status of an enrolled node is derived from."""
 
     config: NodeConfig
     paused: bool
     has_token: bool
-    session: Session | None
+    session: GatewaySession | None
     supervision: Supervision
-    book: JobBook
-    running: dict[str, str]
+    records: JobRecords
+    running: Mapping[str, str]
     models: Sequence[str]
     file_problems: Sequence[str] = field(default_factory=list)
 
 
-def unconfigured_status(book: JobBook, problems: Sequence[str]) -> dict[str, Any]:
-    return {"configured": False, "problems": list(problems), "owed_results": len(book.owed())}
+def unconfigured_status(records: JobRecords, problems: Sequence[str]) -> Report:
+    return {"configured": False, "problems": list(problems), "owed_results": len(records.owed())}
 
 
-def configured_status(facts: Facts) -> dict[str, Any]:
-    config, supervision = facts.config, facts.supervision
-    standing = facts.session.standing if facts.session is not None else Standing()
+def configured_status(facts: StatusFacts) -> Report:
+    config, supervision, session = facts.config, facts.supervision, facts.session
+    calls = session.status if session is not None else SessionStatus()
     return {
         "configured": True,
         "node_id": config.node_id,
@@ -55,37 +63,28 @@ def configured_status(facts: Facts) -> dict[str, Any]:
         "gateway_base_url": config.gateway_base_url,
         "relay_mode": config.relay_mode,
         "state": _state(facts),
-        "last_heartbeat_at": standing.last_heartbeat,
-        "heartbeat_error": standing.heartbeat_error,
-        "poll_error": standing.poll_error,
+        "last_heartbeat_at": calls.last_heartbeat,
+        "heartbeat_error": calls.heartbeat_error,
+        "poll_error": calls.poll_error,
         "session_restarts": supervision.restarts,
         "session_error": supervision.last_failure,
         "session_error_at": supervision.last_failure_at,
-        "running_jobs": facts.running,
-        "jobs_done": standing.jobs_done,
-        "jobs_failed": standing.jobs_failed,
-        "owed_results": len(facts.book.owed()),
+        "running_jobs": dict(facts.running),
+        "jobs_done": 0 if session is None else session.jobs.done,
+        "jobs_failed": 0 if session is None else session.jobs.failed,
+        "owed_results": len(facts.records.owed()),
         "refused_results": [
-            {
-                "job_id": job_id,
-                "status": refusal.status,
-                "at": refusal.at,
-                "message": refusal.message,
-            }
-            for job_id, refusal in facts.book.refusals().items()
+            {"job_id": job_id, **asdict(refusal)}
+            for job_id, refusal in facts.records.refusals().items()
         ],
         "expose_all_models": config.exposure.expose_all,
-        "max_concurrent_jobs": config.max_jobs,
-        "max_concurrent_llm_jobs": config.max_llm_jobs,
-        "generic_jobs_enabled": config.generic_enabled,
-        "hardware_telemetry_enabled": config.hardware,
-        "load_reporting_enabled": config.load_reporting,
+        **{key: getattr(config, key) for key in _SETTINGS},
         "models": list(facts.models),
-        "problems": _problems(facts, standing),
+        "problems": _problems(facts, calls),
     }
 
 
-def _state(facts: Facts) -> str:
+def _state(facts: StatusFacts) -> str:
     if facts.supervision.ended is not None:
         return "stopped"
     if not facts.has_token:
@@ -93,11 +92,11 @@ def _state(facts: Facts) -> str:
     if facts.paused:
         return "paused"
     if facts.session is not None:
-        return facts.session.poll_reason()
+        return facts.session.poll_state()
     return "restarting" if facts.supervision.failing else "starting"
 
 
-def _problems(facts: Facts, standing: Standing) -> list[str]:
+def _problems(facts: StatusFacts, calls: SessionStatus) -> list[str]:
     supervision = facts.supervision
     found = list(facts.file_problems)
     if supervision.ended is not None:
@@ -106,13 +105,13 @@ def _problems(facts: Facts, standing: Standing) -> list[str]:
         found.append("there is no runtime token; run: skulkctl swarm setup")
     if supervision.failing:
         found.append(f"the session failed and is restarted: {supervision.last_failure}")
-    if standing.retired:
+    if calls.retired:
         found.append("the gateway has retired this node's credentials (410)")
-    elif standing.heartbeat_error:
-        found.append(f"the last heartbeat failed: {standing.heartbeat_error}")
-    if standing.poll_error and not standing.retired:
-        found.append(f"the last poll failed: {standing.poll_error}")
-    if owed := len(facts.book.owed()):
+    elif calls.heartbeat_error:
+        found.append(f"the last heartbeat failed: {calls.heartbeat_error}")
+    if calls.poll_error and not calls.retired:
+        found.append(f"the last poll failed: {calls.poll_error}")
+    if owed := len(facts.records.owed()):
         results = "result" if owed == 1 else "results"
         found.append(f"{owed} {results} not delivered to the gateway yet")
     return found

@@ -1,4 +1,4 @@
-"""How much work a node can take: counters, capacity, hardware pressure. Pure but for the counters.
+"""What a node reports to the gateway: counters, capacity, hardware pressure, heartbeats.
 
 The arithmetic is the reference's to the last rounding, because a gateway balances on it.
 """
@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
 from skulkd.swarm.catalog import METADATA_VERSION, catalog_fingerprint
-from skulkd.swarm.script_values import (
+from skulkd.swarm.js_values import (
     is_number,
     iso_time,
     non_negative_integer,
@@ -21,9 +21,11 @@ from skulkd.swarm.script_values import (
     round_half_up,
     round_ratio,
 )
+from skulkd.swarm.node_config import NodeConfig, NodeSettings
 
 RUNTIME_PROTOCOL = 1
 LOAD_BALANCER_PROTOCOL = 1
+SOURCE = "mcoda"
 LATENCY_SAMPLES = 50
 FAILURES_KEPT = 20
 FAILURES_REPORTED = 10
@@ -37,28 +39,14 @@ Report = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """How much the owner allows at once; what is not above zero means the default."""
+class Clocks:
+    """A monotonic clock for intervals, the wall clock for what people read."""
 
-    max_jobs: float = 1
-    max_llm_jobs: float | None = None
-    generic_enabled: bool = False
-    max_generic_jobs: float = 1
-    drain: bool = False
-    hardware: bool = False
+    monotonic: Callable[[], float]
+    wall: Callable[[], datetime]
 
-    @property
-    def llm(self) -> int:
-        return max(1, math.floor(self.max_llm_jobs or self.max_jobs or 1))
-
-    @property
-    def generic(self) -> int:
-        return max(1, math.floor(self.max_generic_jobs or 1))
-
-    @property
-    def overall(self) -> int:
-        generic = self.generic if self.generic_enabled else 1
-        return max(1, math.floor(self.max_jobs or 1), self.llm, generic)
+    def unix_seconds(self) -> int:
+        return math.floor(self.wall().timestamp())
 
 
 @dataclass(slots=True)
@@ -119,29 +107,40 @@ def class_capacity(maximum: float, active: object, queued: object, *, drain: boo
 
 @dataclass(frozen=True, slots=True)
 class Discovery:
-    """How looking for models went."""
+    """The models that were found, and how long listing them took."""
 
     models: Sequence[Mapping[str, Any]] = ()
     latency_ms: int | None = None
     failures: int = 0
 
+    @property
+    def status(self) -> str:
+        return "degraded" if self.failures else "online"
+
+    @property
+    def exposed(self) -> int:
+        return sum(model.get("exposed") is not False for model in self.models)
+
 
 def load_telemetry(
-    limits: Limits,
+    settings: NodeSettings,
     counters: Counters,
     discovery: Discovery | None = None,
+    *,
+    draining: bool = False,
     hardware: Report | None = None,
 ) -> Report:
-    """Keys in the reference's order; `hardware` is told only when the owner said so."""
+    """Keys in the reference's order; `hardware` is reported only when the owner opted in."""
     found = discovery or Discovery()
-    drain = limits.drain
-    # Chat and agentic work share one pool, so both tell the same numbers.
-    llm = class_capacity(limits.llm, counters.active_llm, counters.queued_llm, drain=drain)
+    drain = draining or settings.drain_mode
+    generic_enabled = settings.generic_jobs_enabled
+    # Chat and agentic work share one pool, so both report the same numbers.
+    llm = class_capacity(settings.llm_slots, counters.active_llm, counters.queued_llm, drain=drain)
     generic = class_capacity(
-        limits.generic,
+        settings.generic_slots,
         counters.active_generic,
         counters.queued_generic,
-        drain=drain or not limits.generic_enabled,
+        drain=drain or not generic_enabled,
     )
     active = llm["active_jobs"] + generic["active_jobs"]
     queued = llm["queued_jobs"] + generic["queued_jobs"]
@@ -151,42 +150,21 @@ def load_telemetry(
         "load_balancer_protocol_version": LOAD_BALANCER_PROTOCOL,
         "catalog_metadata_version": METADATA_VERSION,
         "catalog_fingerprint": catalog_fingerprint(found.models),
-        "max_concurrency": limits.overall,
-        "max_concurrent_llm_jobs": limits.llm,
-        "max_concurrent_generic_jobs": limits.generic if limits.generic_enabled else 0,
+        "max_concurrency": settings.slots,
+        "max_concurrent_llm_jobs": settings.llm_slots,
+        "max_concurrent_generic_jobs": settings.generic_slots if generic_enabled else 0,
         "active_jobs": active,
         "queued_jobs": queued,
-        "free_slots": 0 if drain else max(0, limits.overall - active - queued),
+        "free_slots": 0 if drain else max(0, settings.slots - active - queued),
         "drain_mode": drain,
         "execution_class_capacity": {"chat": llm, "agentic": dict(llm), "generic_job": generic},
         "avg_latency_ms": counters.average_ms(found.latency_ms),
         "recent_failure_count": len(failures) + non_negative_integer(found.failures),
         "recent_failures": failures,
     }
-    if limits.hardware and hardware is not None:
+    if settings.hardware_telemetry_enabled and hardware is not None:
         report["hardware_pressure"] = hardware
     return report
-
-
-def heartbeat_capacity(telemetry: Report, *, load_reporting: bool) -> Report:
-    """What of it goes into a heartbeat."""
-    if not load_reporting:
-        return {key: telemetry[key] for key in ("active_jobs", "queued_jobs")}
-    health = {"avg_latency_ms", "recent_failure_count", "recent_failures", "hardware_pressure"}
-    shown = {key: value for key, value in telemetry.items() if key not in health}
-    return {"protocol_version": telemetry["runtime_protocol_version"], **shown}
-
-
-def poll_capacity(telemetry: Report) -> Report:
-    """What goes into a poll, in full whatever the owner says of load reporting."""
-    return {
-        "active_jobs": telemetry["active_jobs"],
-        "queued_jobs": telemetry["queued_jobs"],
-        "max_jobs": telemetry["max_concurrency"],
-        "max_concurrency": telemetry["max_concurrency"],
-        "free_slots": telemetry["free_slots"],
-        "drain_mode": telemetry["drain_mode"],
-    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,5 +229,88 @@ def _gpu_of(capabilities: object) -> Mapping[str, Any]:
     return found if isinstance(found, Mapping) else {}
 
 
-def unique_sorted(names: Iterable[str]) -> list[str]:
-    return sorted(set(names))
+# Bodies of heartbeats and polls, keys in the reference's order
+
+
+def heartbeat_body(
+    config: NodeConfig,
+    versions: tuple[str, int | None],
+    discovery: Discovery,
+    telemetry: Report,
+    capabilities: Mapping[str, Any],
+    now: datetime,
+) -> Report:
+    """`versions` are those of the daemon and of the gateway's configuration of this node."""
+    latency = telemetry["avg_latency_ms"]
+    failed = discovery.failures > 0
+    body: Report = {
+        "node_id": config.node_id,
+        "node_version": versions[0],
+        "runtime_protocol_version": RUNTIME_PROTOCOL,
+        "config_version": versions[1],
+        "status": discovery.status,
+        "runtime": {
+            "protocol_version": RUNTIME_PROTOCOL,
+            "relay_mode": config.relay_mode,
+            "load_reporting_enabled": config.load_reporting_enabled,
+            "hardware_telemetry_enabled": config.hardware_telemetry_enabled,
+            "drain_mode": telemetry["drain_mode"],
+        },
+        "discovery": {"source": SOURCE, "mcoda_status": "error" if failed else "ok"},
+        "ollama": {"status": None, "version": None},
+        "capacity": heartbeat_capacity(telemetry, load_reporting=config.load_reporting_enabled),
+        "health": {
+            "avg_latency_ms": discovery.latency_ms if latency is None else latency,
+            "recent_failure_count": telemetry["recent_failure_count"],
+            "recent_failures": telemetry["recent_failures"],
+            "last_success_at": None if failed else iso_time(now),
+        },
+        "local_agent_catalog": {
+            "revision": telemetry["catalog_fingerprint"],
+            "metadata_version": telemetry["catalog_metadata_version"],
+            "model_count": len(discovery.models),
+            "exposed_model_count": discovery.exposed,
+        },
+        "models": list(discovery.models),
+        "capabilities": dict(capabilities),
+    }
+    if "hardware_pressure" in telemetry:
+        body["hardware_pressure"] = telemetry["hardware_pressure"]
+    return body
+
+
+def heartbeat_report(
+    discovery: Discovery, telemetry: Report, response: Mapping[str, Any]
+) -> Report:
+    """The result of one heartbeat, as the reference's `once` prints it."""
+    return {
+        "enrolled": False,
+        "status": discovery.status,
+        "model_count": discovery.exposed,
+        "discovery_source": SOURCE,
+        "mcoda_agent_count": discovery.exposed,
+        "ollama_version": None,
+        "capacity": telemetry,
+        "heartbeat_response": dict(response),
+    }
+
+
+def heartbeat_capacity(telemetry: Report, *, load_reporting: bool) -> Report:
+    """The part of the telemetry that goes into a heartbeat."""
+    if not load_reporting:
+        return {key: telemetry[key] for key in ("active_jobs", "queued_jobs")}
+    health = {"avg_latency_ms", "recent_failure_count", "recent_failures", "hardware_pressure"}
+    shown = {key: value for key, value in telemetry.items() if key not in health}
+    return {"protocol_version": telemetry["runtime_protocol_version"], **shown}
+
+
+def poll_capacity(telemetry: Report) -> Report:
+    """The capacity of a poll, complete even when load reporting is off."""
+    return {
+        "active_jobs": telemetry["active_jobs"],
+        "queued_jobs": telemetry["queued_jobs"],
+        "max_jobs": telemetry["max_concurrency"],
+        "max_concurrency": telemetry["max_concurrency"],
+        "free_slots": telemetry["free_slots"],
+        "drain_mode": telemetry["drain_mode"],
+    }

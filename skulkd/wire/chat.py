@@ -10,6 +10,7 @@ from skulkd.wire.cards import ReasoningEffort
 from skulkd.wire.ids import CommandId, NodeId
 
 ChatRole = Literal["system", "user", "assistant", "developer", "tool", "function"]
+ChunkObject = Literal["chat.completion.chunk", "chat.completion"]
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter", "function_call", "error"]
 
 
@@ -142,7 +143,7 @@ class StreamingChoiceResponse(SnakeModel):
 
 
 class ChatCompletionResponse(SnakeModel):
-    """Whole answer, and also every frame of a stream: `object` is the same in both."""
+    """A whole answer."""
 
     id: str = Field(description="The command id, which `/v1/cancel` takes.")
     object: Literal["chat.completion"] = "chat.completion"
@@ -151,6 +152,13 @@ class ChatCompletionResponse(SnakeModel):
     choices: list[ChatCompletionChoice | StreamingChoiceResponse]
     usage: Usage | None = None
     service_tier: str | None = None
+
+
+class ChatCompletionChunk(ChatCompletionResponse):
+    """One frame of a stream; the reference says `chat.completion` there, too."""
+
+    object: ChunkObject = "chat.completion.chunk"  # type: ignore[assignment]
+    choices: list[StreamingChoiceResponse]  # type: ignore[assignment]
 
 
 class GenerationStats(SnakeModel):

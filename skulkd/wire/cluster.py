@@ -117,7 +117,7 @@ class ForgetAnswer(CamelModel):
     since: UtcTime
 
 
-class Hello(CamelModel):
+class NodePresence(CamelModel):
     """What a node says of itself when another asks whether it is there."""
 
     name: str

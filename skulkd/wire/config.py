@@ -7,9 +7,11 @@ snake_case, strict, unknown keys refused. Must not know where a value came from:
 import ipaddress
 import re
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+from skulkd.wire.config_urls import check_http_url, check_origin
+from skulkd.wire.durations import KeepAlive
 
 KvCacheBackend = Literal["default", "mlx_quantized", "turboquant", "turboquant_adaptive", "optiq"]
 
@@ -18,7 +20,6 @@ MAX_SECRET_LENGTH = 1024
 
 _HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)(\.(?!-)[A-Za-z0-9_-]{1,63}(?<!-))*\.?")
 _VISIBLE_ASCII = re.compile(r"[!-~]+")
-_DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 def _one_line(value: str) -> str:
@@ -113,42 +114,6 @@ def _peer(value: str) -> str:
     return value
 
 
-def _origin(value: str) -> str:
-    if value == "*":
-        raise ValueError("must name each origin; * would let any web page use this node")
-    try:
-        parts = urlsplit(value)
-        port = parts.port
-    except ValueError:
-        raise ValueError("must be an origin such as https://example.org:8443") from None
-    host = parts.hostname
-    if parts.scheme not in _DEFAULT_PORTS or not host or "@" in parts.netloc:
-        raise ValueError("must be an origin such as https://example.org:8443")
-    name = f"[{host}]" if ":" in host else host
-    shown_port = "" if port in (None, _DEFAULT_PORTS[parts.scheme]) else f":{port}"
-    # Browsers send exactly this form, so any other spelling would never match.
-    canonical = f"{parts.scheme}://{name}{shown_port}"
-    if value != canonical:
-        raise ValueError(f"must be written as {canonical}")
-    return value
-
-
-def _http_url(value: str) -> str:
-    if not value:
-        return value
-    try:
-        parts = urlsplit(value)
-        valid = parts.scheme in _DEFAULT_PORTS and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        valid = False
-    if not valid or " " in value:
-        raise ValueError("must be empty or a URL that begins with http:// or https://")
-    if "@" in parts.netloc:
-        # The URL is shown in diagnostics, where a password must not be.
-        raise ValueError("must not hold a user name or password; give them to the log shipper")
-    return value
-
-
 def _null_is_empty(value: Any) -> Any:
     return {} if value is None else value
 
@@ -180,12 +145,12 @@ Secret = Annotated[FilledText, AfterValidator(_header_safe)]
 ClusterSecretText = Annotated[FilledText, AfterValidator(check_secret)]
 Listen = Annotated[FilledText, AfterValidator(_listen)]
 Peer = Annotated[FilledText, AfterValidator(_peer)]
-WebOrigin = Annotated[FilledText, AfterValidator(_origin)]
+WebOrigin = Annotated[FilledText, AfterValidator(check_origin)]
 Blas = Annotated[FilledText, BeforeValidator(_false_is_off), AfterValidator(_blas)]
 Dequantize = Annotated[
     Literal["auto", "on", "off"], BeforeValidator(_true_is_on), BeforeValidator(_false_is_off)
 ]
-HttpUrl = Annotated[Text, AfterValidator(_http_url)]
+HttpUrl = Annotated[Text, AfterValidator(check_http_url)]
 
 
 class ConfigSection(BaseModel):
@@ -350,7 +315,7 @@ class RuntimeSection(ConfigSection):
         default=8, ge=1, le=1024, description="Requests that one instance decodes together"
     )
     queue: int = Field(
-        default=32, ge=0, le=100_000, description="Requests that may wait for an instance"
+        default=128, ge=0, le=100_000, description="Requests that may wait for an instance"
     )
     max_output_tokens: int = Field(
         default=4096, ge=1, le=2**31, description="Longest answer when a request sets no limit"
@@ -358,11 +323,29 @@ class RuntimeSection(ConfigSection):
     prefix_cache_mib: int = Field(
         default=1024, ge=0, le=2**20, description="Memory for prompts seen before; 0 = off"
     )
+    prefix_routing: bool = Field(
+        default=True,
+        description="Of several instances of a model, prefer the one that has read the beginning"
+        " of a prompt before; false = always the one with the fewest requests",
+    )
     warmup_deadline_seconds: float = Field(
         default=300.0, gt=0, le=86_400, description="Longest warm-up before a runner is given up"
     )
     group_connect_deadline_seconds: float = Field(
         default=120.0, gt=0, le=86_400, description="Longest time for all ranks to connect"
+    )
+
+
+class ModelsSection(ConfigSection):
+    """Models that requests load. Ours."""
+
+    on_demand: bool = Field(
+        default=False, description="Place a known model when a request needs it"
+    )
+    idle_ttl: KeepAlive = Field(
+        default="5m",
+        description="Unload a model that was placed on demand after so long without work, such as"
+        " 5m; -1 = only when memory is short",
     )
 
 
@@ -429,6 +412,7 @@ class SkulkConfig(ConfigSection):
     model_store: ModelStoreSection | None = None
     inference: Annotated[InferenceSection, BeforeValidator(_null_is_empty)] = InferenceSection()
     runtime: Annotated[RuntimeSection, BeforeValidator(_null_is_empty)] = RuntimeSection()
+    models: Annotated[ModelsSection, BeforeValidator(_null_is_empty)] = ModelsSection()
     logging: Annotated[LoggingSection, BeforeValidator(_null_is_empty)] = LoggingSection()
     tracing: Annotated[TracingSection, BeforeValidator(_null_is_empty)] = TracingSection()
     event_log: Annotated[EventLogSection, BeforeValidator(_null_is_empty)] = EventLogSection()

@@ -1,4 +1,4 @@
-"""Answers of `GET /config` and `PUT /config`. The settings themselves are not described here."""
+"""Bodies of `GET /config` and `PUT /config`. The settings themselves are not described here."""
 
 from typing import Any
 
@@ -37,6 +37,12 @@ class ConfigAnswer(CamelModel):
     settings: list[ConfigSetting] | None = Field(
         default=None, description="Our addition; the reference does not have it."
     )
+
+
+class ConfigPutRequest(SnakeModel):
+    """One of the two forms of the body of `PUT /config`; the settings check the sections."""
+
+    config: dict[str, Any]
 
 
 class ConfigPutAnswer(CamelModel):

@@ -20,7 +20,7 @@ from skulkd.wire.ids import (
     new_event_id,
 )
 from skulkd.wire.instances import Instance
-from skulkd.wire.placement_record import MoveCause
+from skulkd.wire.placement_record import MoveCause, OnDemand, UnloadCause
 from skulkd.wire.runners import RunnerStatus
 from skulkd.wire.tasks import Task, TaskStatus
 from skulkd.wire.tokens import AccessToken
@@ -96,6 +96,35 @@ class InstanceMoveRefused(BaseEvent):
     why_not: str
     attempt: int
     most: int
+
+
+class InstanceRequested(BaseEvent):
+    """A request for a model that was not placed has it placed; its creation follows."""
+
+    instance_id: InstanceId
+    model_id: ModelId
+    nodes: list[NodeId]
+    on_demand: OnDemand
+
+
+class InstanceKeepAliveChanged(BaseEvent):
+    """How long an instance stays without work."""
+
+    instance_id: InstanceId
+    model_id: ModelId
+    on_demand: OnDemand | None = Field(description="Null: it stays until it is deleted.")
+
+
+class InstanceUnloaded(BaseEvent):
+    """An instance that was placed on demand goes; its deletion follows."""
+
+    instance_id: InstanceId
+    model_id: ModelId
+    cause: UnloadCause
+    idle_seconds: float
+    wanted_by: ModelId | None = Field(
+        default=None, description="The model that needs its memory, where that is the cause."
+    )
 
 
 class RunnerStatusUpdated(BaseEvent):
@@ -191,6 +220,9 @@ class TokenRevoked(BaseEvent):
 OWN_EVENTS = (
     InstanceMoved,
     InstanceMoveRefused,
+    InstanceRequested,
+    InstanceKeepAliveChanged,
+    InstanceUnloaded,
     NodeLost,
     NodeLossCleared,
     TokenCreated,
@@ -209,6 +241,9 @@ Event = Annotated[
     | InstanceDeleted
     | InstanceMoved
     | InstanceMoveRefused
+    | InstanceRequested
+    | InstanceKeepAliveChanged
+    | InstanceUnloaded
     | RunnerStatusUpdated
     | NodeTimedOut
     | NodeLost

@@ -20,6 +20,8 @@ HealthCode = Literal[
 """Ours are `event_log` (events are counted, not stored), `task_down` (a background task of the
 daemon has failed and is being restarted), `state_not_written` (commands are refused) and
 `bridge_loop` (Thunderbolt bridges and cables form a loop)."""
+EVENT_LOG_DEGRADED = "the event log only counts"
+"""A warning of a node that begins so becomes the reason `event_log`."""
 
 
 class HealthReason(CamelModel):

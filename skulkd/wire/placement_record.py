@@ -8,10 +8,12 @@ from typing import Literal
 
 from pydantic import Field
 
-from skulkd.wire.base import CamelModel
+from skulkd.wire.base import CamelModel, UtcTime
 from skulkd.wire.ids import InstanceId, ModelId, NodeId
 
 MoveCause = Literal["memory-guard", "staging-failed", "node-lost"]
+UnloadCause = Literal["idle", "memory", "request"]
+"""Unused for its keep-alive; room for another model; a client asked for it."""
 
 
 class Move(CamelModel):
@@ -28,6 +30,16 @@ class Move(CamelModel):
     most: int | None = Field(
         default=None,
         description="After so many it stays; null for a lost node, which has no bound.",
+    )
+
+
+class OnDemand(CamelModel):
+    """A request placed the instance, so it is unloaded when nobody uses it."""
+
+    keep_alive_seconds: float | None = Field(
+        default=None,
+        ge=0,
+        description="Unloaded after so long without work; null: only when memory is short.",
     )
 
 
@@ -50,6 +62,11 @@ class PlacementRecord(CamelModel):
     stuck: str | None = Field(
         default=None, description="Why it was not moved although it failed where it is."
     )
+    on_demand: OnDemand | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="Absent: an operator placed it, and it stays until it is deleted.",
+    )
 
 
 class PlacementAnswer(CamelModel):
@@ -58,6 +75,11 @@ class PlacementAnswer(CamelModel):
     instance_id: InstanceId
     model_id: ModelId
     record: PlacementRecord
+    in_use: bool = Field(default=False, description="Has requests, or is being loaded.")
+    unloads_at: UtcTime | None = Field(
+        default=None,
+        description="When it is unloaded unless it is used before; null: not by time alone.",
+    )
 
 
 class WaitingPlacement(CamelModel):

@@ -114,10 +114,107 @@ class SwarmStatus(SnakeModel):
     problems: list[str] = Field(default_factory=list)
 
 
-class SwarmReport(SnakeModel):
-    """What a command came to, in the gateway's words."""
+class ClassCapacity(SnakeModel):
+    """Room for one class of work."""
 
-    report: dict[str, Any]
+    max_concurrency: int
+    active_jobs: int
+    queued_jobs: int
+    free_slots: int
+
+
+class Capacity(SnakeModel):
+    """How much work the node has and can take; the names are the gateway's."""
+
+    runtime_protocol_version: int
+    load_balancer_protocol_version: int
+    catalog_metadata_version: int
+    catalog_fingerprint: str
+    max_concurrency: int
+    max_concurrent_llm_jobs: int
+    max_concurrent_generic_jobs: int
+    active_jobs: int
+    queued_jobs: int
+    free_slots: int
+    drain_mode: bool
+    execution_class_capacity: dict[str, ClassCapacity]
+    avg_latency_ms: int | None = None
+    recent_failure_count: int
+    recent_failures: list[dict[str, Any]]
+    hardware_pressure: dict[str, Any] | None = None
+
+
+class Heartbeat(SnakeModel):
+    """What one heartbeat came to, as the reference's `once` prints it."""
+
+    enrolled: bool = Field(description="Whether it was enrolled for this heartbeat.")
+    status: str
+    model_count: int
+    discovery_source: str
+    mcoda_agent_count: int
+    ollama_version: str | None = None
+    capacity: Capacity
+    heartbeat_response: dict[str, Any] = Field(description="The gateway's answer.")
+
+
+class HeartbeatReport(SnakeModel):
+    """Answer of `POST /v1/swarm/run-once`, and of a set-up."""
+
+    report: Heartbeat
+
+
+class SetupPlan(SnakeModel):
+    """What a set-up would do."""
+
+    dry_run: Literal[True]
+    gateway_base_url: str
+    server_name: str
+    expose_all_models: bool
+    model_allowlist: list[str]
+    model_blocklist: list[str]
+    max_concurrent_jobs: int
+    max_concurrent_llm_jobs: int
+    generic_jobs_enabled: bool
+    hardware_telemetry_enabled: bool
+    load_reporting_enabled: bool
+
+
+class SetupPlanReport(SnakeModel):
+    """Answer of a set-up or enrolment that was a dry run."""
+
+    report: SetupPlan
+
+
+class Enrolment(SnakeModel):
+    enrolled: bool
+    node_id: str
+    state_path: str
+
+
+class EnrolmentReport(SnakeModel):
+    """Answer of `POST /v1/swarm/enroll`."""
+
+    report: Enrolment
+
+
+class GatewayNotification(SnakeModel):
+    """Whether the gateway was told, and what it said or why not."""
+
+    notified: bool
+    error: str | None = None
+    response: dict[str, Any] | None = None
+
+
+class Leave(SnakeModel):
+    left: bool
+    node_id: str | None = None
+    gateway_notification: GatewayNotification
+
+
+class LeaveReport(SnakeModel):
+    """Answer of `POST /v1/swarm/leave`."""
+
+    report: Leave
 
 
 class GenericResult(SnakeModel):

@@ -53,11 +53,29 @@ class TextGenerationTaskParams(SnakeModel):
 
 
 class OtherTaskParams(SnakeModel):
-    """Parameters of work we pass on without reading: images and embeddings."""
+    """Parameters of work we pass on without reading: images."""
 
     model_config = ConfigDict(extra="allow")
 
     model: ModelId
+
+
+class TextEmbeddingTaskParams(OtherTaskParams):
+    input: list[str | list[int]] = Field(
+        default_factory=list,
+        description="Texts, or their token ids.",
+        exclude_if=lambda value: not value,
+    )
+    dimensions: int | None = Field(
+        default=None,
+        description="Length of the vectors; null: the model's own.",
+        exclude_if=lambda value: value is None,
+    )
+    truncate: bool = Field(
+        default=False,
+        description="Cut inputs that are too long instead of refusing them.",
+        exclude_if=lambda value: not value,
+    )
 
 
 class BaseTask(TaggedModel):
@@ -112,7 +130,11 @@ class ImageEdits(BaseRequestTask):
 
 
 class TextEmbedding(BaseRequestTask):
-    task_params: OtherTaskParams
+    task_params: TextEmbeddingTaskParams
+
+
+ServedTask = TextGeneration | TextEmbedding
+"""Requests that runners here answer."""
 
 
 class CancelTask(BaseTask):

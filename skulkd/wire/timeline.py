@@ -92,6 +92,8 @@ class RunnerStanding(RunnerSupervisorDiagnostics):
 class TimelineRunner(ClusterTimelineRunner):
     """With keys that the reference lacks."""
 
+    # Not closed: a reader must not lose a runner because its phase is newer than the reader.
+    phase: str = Field(description="Phase of a runner; later versions may have more.")  # type: ignore[assignment]
     pending_task_ids: list[TaskId] = Field(
         default_factory=list, description="Sent, not yet acknowledged."
     )
@@ -165,6 +167,7 @@ class ClusterTimelineLimits(CamelModel):
 class TimelineEntry(ClusterTimelineEntry):
     """With what saves readers the search in `runners`; keys that the reference lacks."""
 
+    phase: str = Field(description="As in `runners`.")  # type: ignore[assignment]
     instance_id: InstanceId | None = None
     model_id: ModelId | None = None
 

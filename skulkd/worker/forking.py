@@ -1,6 +1,6 @@
-"""Runners forked from a parent that has imported everything: milliseconds instead of seconds.
+"""Forks runners from a parent that has imported everything: milliseconds instead of seconds.
 
-Linux only. Whenever that does not work, a runner is started as an ordinary process.
+Linux only. When forking fails, a runner is started as an ordinary process.
 """
 
 import asyncio
@@ -10,23 +10,23 @@ import os
 import signal
 
 from skulkd.runner.zygote_client import Zygote, ZygoteError
-from skulkd.worker.process import Ends, Launch, RunnerProcess, spawn_runner
+from skulkd.worker.process import Launch, RunnerPipes, RunnerProcess, spawn_runner
 
 _log = logging.getLogger(__name__)
-# From the end of a runner to the word of the zygote that reaps it.
+# From the end of a runner until the zygote has reaped it and reported its exit code.
 _REPORT_S = 2.0
 
 
-class Forked:
-    """A child of the zygote, which reaps it and tells us how it ended.
+class ForkedProcess:
+    """A child of the zygote, which reaps it and reports its exit code.
 
-    That it has ended we see ourselves: a zygote that hangs must not keep a dead runner alive.
+    Its end is detected here, not by the zygote: one that hangs must not hide a dead runner.
     """
 
     def __init__(self, zygote: Zygote, pid: int) -> None:
         self.pid = pid
         self.returncode: int | None = None
-        # A number may be given to another process; this stays with ours.
+        # A pid may be reused by another process; a pidfd is not.
         self._pidfd = _open_pidfd(pid)
         self._ended = asyncio.create_task(self._watch(zygote))
 
@@ -83,7 +83,7 @@ class ForkingSpawn:
             try:
                 return await self._fork(launch)
             except ZygoteError as error:
-                # Its children may be well, so it stays; but it has lost our trust.
+                # Its children may be fine, so it keeps running; but nothing more is forked.
                 self._given_up = True
                 _log.warning("runners are no longer forked, which is slower: %s", error)
         return await spawn_runner(launch)
@@ -104,6 +104,6 @@ class ForkingSpawn:
             self._zygote = asyncio.create_task(Zygote.start(launch.environ))
         # Shielded: others may wait for the same zygote.
         zygote = await asyncio.shield(self._zygote)
-        with Ends() as ends:
-            pid = await zygote.fork(ends.their_in, ends.their_out, ends.their_log, {})
-            return await ends.attach(Forked(zygote, pid), launch, leads_group=False)
+        with RunnerPipes() as pipes:
+            pid = await zygote.fork(pipes.their_in, pipes.their_out, pipes.their_log, {})
+            return await pipes.attach(ForkedProcess(zygote, pid), launch, leads_group=False)

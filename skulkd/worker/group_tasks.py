@@ -1,137 +1,132 @@
-"""Requests of a group: rank 0's node hands each to the nodes of the other ranks.
+"""Passes the requests of a group, and their cancellation, from rank 0's node to the other ranks.
 
-All ranks must have a request before rank 0 may begin it, and all of them must hear when it is
-cancelled. A rank that does not take one is broken, and its group with it.
+Every rank must have a request before rank 0 starts it. A rank that does not accept one ends the
+attempt of its group.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable
-
-from pydantic import ValidationError
+from collections.abc import Callable, Coroutine, Iterable
 
 from skulkd.peers import PeerError, PeerRefused, Peers
 from skulkd.wire.ids import InstanceId, NodeId, TaskId
-from skulkd.worker.causes import Blame, Ending
-from skulkd.worker.group_messages import DROP, FOLLOW, Drop, Follow
-from skulkd.worker.group_seat import GroupSeat
-from skulkd.worker.groups import Hands
+from skulkd.worker.endings import Blame, Ending
+from skulkd.worker.group_messages import DROP, FOLLOW, DropTask, FollowTask, parse_message
 from skulkd.worker.options import GroupLimits
 from skulkd.worker.refusals import NotReady, RequestTooLarge
-from skulkd.worker.slot import Slot
+from skulkd.worker.slot import RunnerSlot
 from skulkd.worker.supervisor import Supervisor
 from skulkd.worker.task_stream import TaskStream
 
-HandOver = Callable[[Supervisor], TaskStream]
 _log = logging.getLogger(__name__)
 
 
 class GroupTasks:
-    """For rank 0: `submit` and `drop`. For the others it answers these."""
+    """`submit` and `drop` are for rank 0's node; the other nodes answer its messages."""
 
     def __init__(
         self,
         peers: Peers,
-        hands: Hands,
+        slots: Callable[[], Iterable[RunnerSlot]],
+        begin: Callable[[Coroutine[None, None, None]], asyncio.Task[None]],
+        on_change: Callable[[], None],
         limits: GroupLimits,
     ) -> None:
         self._peers = peers
-        self._hands = hands
+        self._slots = slots
+        self._begin = begin
+        self._on_change = on_change
         self._limits = limits
         peers.serve(FOLLOW, self._answer_follow)
         peers.serve(DROP, self._answer_drop)
 
-    async def submit(
-        self, slot: Slot, request: Follow, hand_over: HandOver, cancel: Callable[[], object]
-    ) -> TaskStream:
-        """To all ranks or to none: it goes on when whoever asked has gone, and is then dropped.
+    async def submit(self, slot: RunnerSlot, request: FollowTask, stream: TaskStream) -> None:
+        """To all ranks or to none. Raises NotReady, RequestTooLarge.
 
-        Raises NotReady, RequestTooLarge.
+        It continues when the caller is cancelled, and the request is cancelled afterwards.
         """
-        work = asyncio.create_task(self._to_all_ranks(slot, request, hand_over))
+        supervisor = slot.serving
+        if supervisor is None:
+            raise NotReady(request.instance_id, slot.record.status)
+        if slot.life.alone:
+            supervisor.submit(request.task, request.generation, stream)
+            return
+        work = asyncio.create_task(self._to_all_ranks(slot, supervisor, request, stream))
         try:
-            return await asyncio.shield(work)
+            await asyncio.shield(work)
         except asyncio.CancelledError:
-            work.add_done_callback(lambda done: done.exception() or cancel())
+            work.add_done_callback(lambda done: done.exception() or stream.cancel())
             raise
 
-    async def _to_all_ranks(self, slot: Slot, request: Follow, hand_over: HandOver) -> TaskStream:
-        supervisor, seat = slot.serving, slot.seat
-        if supervisor is None or seat is None:
-            raise NotReady(request.instance_id, slot.record.status)
+    async def _to_all_ranks(
+        self, slot: RunnerSlot, supervisor: Supervisor, request: FollowTask, stream: TaskStream
+    ) -> None:
         supervisor.check_size(request.task, request.generation)
-        await self._follow(slot, seat, request)
+        await self._to_other_ranks(slot, request)
         if slot.serving is not supervisor:
             raise NotReady(request.instance_id, slot.record.status)
-        return hand_over(supervisor)
+        supervisor.submit(request.task, request.generation, stream)
 
-    async def _follow(self, slot: Slot, seat: GroupSeat, request: Follow) -> None:
-        """Give the request to all other ranks. Raises NotReady naming the one that refused."""
-        body = request.model_dump_json().encode()
+    async def _to_other_ranks(self, slot: RunnerSlot, request: FollowTask) -> None:
+        """Raises NotReady with the rank that refused."""
+        life, leader = slot.life, slot.leader
+        body, deadline_s = request.model_dump_json().encode(), self._limits.follow_s
         answers = await asyncio.gather(
-            *(self._offer(node, body) for node in seat.nodes[1:]), return_exceptions=True
+            *(
+                self._peers.ask(node, FOLLOW, body, deadline_s=deadline_s)
+                for node in life.nodes[1:]
+            ),
+            return_exceptions=True,
         )
         for rank, answer in enumerate(answers, start=1):
             if isinstance(answer, PeerError):
                 why = f"did not take a request: {answer}"
-                # Those that took it wait for rank 0 now, in vain.
-                if seat.lead is not None and seat.process_attempt == request.attempt:
-                    seat.lead.fail(rank, Ending(why, restart_helps=True, blame=Blame.WAITED))
-                    self._hands.wake()
-                reason = f"rank {rank} on {seat.nodes[rank]} {why}"
-                raise NotReady(seat.instance_id, slot.record.status, reason) from answer
+                # Ranks that accepted it would wait for rank 0 forever.
+                if leader is not None and life.process_attempt == request.attempt:
+                    leader.fail(rank, Ending(why, restart_helps=True, blame=Blame.WAITED))
+                    self._on_change()
+                reason = f"rank {rank} on {life.nodes[rank]} {why}"
+                raise NotReady(life.instance_id, slot.record.status, reason) from answer
             if isinstance(answer, BaseException):
                 raise answer
 
-    def drop(self, seat: GroupSeat, task_id: TaskId) -> None:
-        """Tell the other ranks that nobody wants the answer; rank 0 decides what they do."""
-        body = Drop(instance_id=seat.instance_id, task_id=task_id).model_dump_json().encode()
-        for node in seat.nodes[1:]:
-            self._hands.begin(self._tell(node, body))
+    def drop(self, slot: RunnerSlot, task_id: TaskId) -> None:
+        """Inform the other ranks that a request was cancelled."""
+        message = DropTask(instance_id=slot.life.instance_id, task_id=task_id)
+        body = message.model_dump_json().encode()
+        for node in slot.life.nodes[1:]:
+            self._begin(self._send_drop(node, body))
 
-    async def _offer(self, node: NodeId, body: bytes) -> bytes:
-        return await self._peers.ask(node, FOLLOW, body, deadline_s=self._limits.follow_s)
-
-    async def _tell(self, node: NodeId, body: bytes) -> None:
+    async def _send_drop(self, node: NodeId, body: bytes) -> None:
         try:
-            await self._peers.ask(node, DROP, body, deadline_s=self._limits.ask_s)
+            await self._peers.ask(node, DROP, body, deadline_s=self._limits.request_s)
         except PeerError as error:
-            _log.debug("a rank was not told of a cancellation: %s", error)
+            _log.debug("a rank was not informed of a cancellation: %s", error)
 
-    # --- for the other ranks ---
+    # --- messages from rank 0's node ---
 
     async def _answer_follow(self, asker: NodeId, body: bytes) -> bytes:
-        try:
-            follow = Follow.model_validate_json(body)
-        except ValidationError as error:
-            raise PeerRefused(self._peers.node_id, "bad_message", str(error)) from error
-        slot, seat = self._find(asker, follow.instance_id)
+        request = parse_message(FollowTask, body, self._peers.node_id)
+        slot = self._find(asker, request.instance_id)
         supervisor = slot.supervisor
-        if supervisor is None or seat.process_attempt != follow.attempt:
-            message = f"rank {seat.rank} is not in attempt {follow.attempt} of its group"
+        if supervisor is None or slot.life.process_attempt != request.attempt:
+            message = f"rank {slot.life.rank} is not in attempt {request.attempt} of its group"
             raise PeerRefused(self._peers.node_id, "not_ready", message)
-        if slot.record.book.find(follow.task.task_id) is None:
+        if slot.tasks.find(request.task.task_id) is None:
             try:
-                supervisor.submit(follow.task, follow.generation)
+                supervisor.submit(request.task, request.generation)
             except (NotReady, RequestTooLarge) as refusal:
                 raise PeerRefused(self._peers.node_id, "not_ready", str(refusal)) from refusal
         return b"{}"
 
     async def _answer_drop(self, asker: NodeId, body: bytes) -> bytes:
-        try:
-            drop = Drop.model_validate_json(body)
-        except ValidationError as error:
-            raise PeerRefused(self._peers.node_id, "bad_message", str(error)) from error
-        slot, _ = self._find(asker, drop.instance_id)
-        asked = slot.record.book.cancel(drop.task_id) == "cancel_requested"
-        if asked and slot.supervisor is not None:
-            slot.supervisor.cancel(drop.task_id)
+        message = parse_message(DropTask, body, self._peers.node_id)
+        self._find(asker, message.instance_id).cancel(message.task_id)
         return b"{}"
 
-    def _find(self, asker: NodeId, instance_id: InstanceId) -> tuple[Slot, GroupSeat]:
-        for slot in self._hands.slots():
-            seat = slot.seat
-            if seat is not None and seat.instance_id == instance_id and seat.leader == asker:
-                return slot, seat
+    def _find(self, asker: NodeId, instance_id: InstanceId) -> RunnerSlot:
+        for slot in self._slots():
+            if slot.life.instance_id == instance_id and slot.life.leader == asker:
+                return slot
         message = f"no rank that follows {asker} in instance {instance_id} is on this node"
         raise PeerRefused(self._peers.node_id, "no_such_instance", message)

@@ -1,6 +1,6 @@
-"""What a runner prints: read from its pipe by a thread and kept in files that rotate.
+"""The output of runners: a thread reads it from a pipe into rotating files.
 
-A full or slow disk costs log lines or holds back that one runner, never the daemon.
+A full or slow disk loses log lines or delays that one runner, never the daemon.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ _NAME = re.compile(r"(runner-.+?\.log)(\.\d+)?")
 
 
 class LogPump:
-    """Copies a pipe into a file until the last writer is gone. Owns both."""
+    """Copies a pipe into a file until the last writer has closed it. Owns both."""
 
     def __init__(self, fd: int, path: Path, limits: LogLimits) -> None:
         self._fd = fd
@@ -39,7 +39,7 @@ class LogPump:
         return next((text for line in reversed(lines) if (text := line.strip())), None)
 
     async def finished(self, timeout_s: float) -> bool:
-        """Wait until everything printed is in the file. False when time ran out."""
+        """Wait until all output is in the file. False on timeout."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self._finished.wait()
@@ -52,41 +52,43 @@ class LogPump:
         try:
             while data := os.read(self._fd, _READ_BYTES):
                 self._tail = (self._tail + data)[-_TAIL_BYTES:]
-                if file is not None and not self._kept(file, data):
+                if file is not None and not self._write(file, data):
                     file.close()
                     file = None
         finally:
             os.close(self._fd)
             if file is not None:
                 file.close()
-            self._tell_finished()
+            self._set_finished()
 
     def _open(self) -> RotatingFile | None:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             return RotatingFile(self._path, self._limits)
         except OSError as error:
-            _log.warning("a runner's output is not kept: %s: %s", self._path, error.strerror)
+            _log.warning("the output of a runner is not logged: %s: %s", self._path, error.strerror)
             return None
 
-    def _kept(self, file: RotatingFile, data: bytes) -> bool:
+    def _write(self, file: RotatingFile, data: bytes) -> bool:
         try:
             file.write(data)
         except OSError as error:
-            _log.warning("a runner's output is no longer kept: %s: %s", self._path, error.strerror)
+            _log.warning(
+                "the output of a runner is no longer logged: %s: %s", self._path, error.strerror
+            )
             return False
         return True
 
-    def _tell_finished(self) -> None:
+    def _set_finished(self) -> None:
         try:
             self._loop.call_soon_threadsafe(self._finished.set)
         except RuntimeError:
-            # The loop is closed, so nobody waits.
-            _log.debug("the daemon ended before its runner's output did")
+            # The event loop is closed, so nobody waits.
+            _log.debug("the daemon ended before its runner's output")
 
 
 def log_path(directory: Path, runner_id: str) -> Path:
-    """Where the output of this runner goes; the id may come from anywhere."""
+    """The log file of this runner; the id is not trusted."""
     return directory / f"runner-{re.sub(r'[^A-Za-z0-9_-]', '_', runner_id)[:64]}.log"
 
 

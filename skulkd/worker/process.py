@@ -1,17 +1,20 @@
-"""One runner as an operating system process: start it, talk to it, end it. Knows no tasks."""
+"""One runner as an operating system process: start it, exchange frames, end it. Knows no tasks."""
 
 import asyncio
 import contextlib
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 from typing import Literal, Protocol, Self
 
 import psutil
 
+from skulkd.runner.framing import read_frame
 from skulkd.worker.log_files import LogPump
 from skulkd.worker.options import LogLimits, StopSteps
 
@@ -20,6 +23,7 @@ COMMAND = (sys.executable, "-P", "-m", "skulkd.runner")
 # A runner that does not read must not fill our memory; one large prompt must still fit.
 MAX_UNSENT_BYTES = 32 * 1024**2
 _REAP_S = 2.0
+SLICE_S = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +35,8 @@ class Launch:
     log_limits: LogLimits
 
 
-class Handle(Protocol):
-    """A child that somebody reaps; `asyncio.subprocess.Process` is one."""
+class ChildProcess(Protocol):
+    """A child that is reaped elsewhere; `asyncio.subprocess.Process` is one."""
 
     @property
     def pid(self) -> int: ...
@@ -46,11 +50,14 @@ class Handle(Protocol):
 
 
 class RunnerProcess:
-    """A process, two pipes, and a log."""
+    """A process with its two pipes and its log.
+
+    `leads_group`: it is the leader of a process group, which gets its signals.
+    """
 
     def __init__(
         self,
-        process: Handle,
+        process: ChildProcess,
         reader: asyncio.StreamReader,
         pipes: tuple[asyncio.ReadTransport, asyncio.WriteTransport],
         log: LogPump,
@@ -60,7 +67,7 @@ class RunnerProcess:
         self._process = process
         self._pipes = pipes
         self._leads_group = leads_group
-        self.reader = reader
+        self._reader = reader
         self.log = log
 
     @property
@@ -80,8 +87,20 @@ class RunnerProcess:
         pipe.write(frame)
         return True
 
+    async def frames(self) -> AsyncIterator[bytes]:
+        """Frames from the runner until its pipe ends. Raises FrameError."""
+        share = LoopShare(time.monotonic)
+        while (frame := await read_frame(self._reader)) is not None:
+            with share:
+                yield frame
+            await share.rest()
+
+    @property
+    def at_eof(self) -> bool:
+        return self._reader.at_eof()
+
     async def exited(self, timeout_s: float | None = None) -> bool:
-        """Wait for the end and reap it. False when time ran out."""
+        """Wait until it has exited and is reaped. False on timeout."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self._process.wait()
@@ -90,8 +109,8 @@ class RunnerProcess:
         return True
 
     def send_signal(self, number: int) -> None:
-        """To the runner, and to whatever it started when it leads a group."""
-        # Gone already; macOS answers so for a group of zombies.
+        """To the runner, and to its children if it leads a process group."""
+        # Already gone; macOS raises PermissionError for a group of zombies.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             if self._leads_group:
                 os.killpg(self.pid, number)
@@ -99,7 +118,7 @@ class RunnerProcess:
                 self._process.send_signal(number)
 
     async def end(self, steps: StopSteps) -> bool:
-        """Wait for it to end by itself, then make it. False when even SIGKILL did not."""
+        """Wait for it to end by itself, then end it. False when even SIGKILL did not."""
         return (
             await self.exited(steps.ask_s)
             or await self._ended_by(signal.SIGTERM, steps.term_s)
@@ -107,7 +126,7 @@ class RunnerProcess:
         )
 
     def close(self) -> None:
-        """Give up the pipes."""
+        """Close the pipes."""
         incoming, outgoing = self._pipes
         if not incoming.is_closing():
             incoming.close()
@@ -119,8 +138,36 @@ class RunnerProcess:
         return await self.exited(timeout_s)
 
 
+class LoopShare:
+    """Limits a task to half of the event loop's time: `with` it around work, then `rest`."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._window = self._entered = clock()
+        self._spent = 0.0
+
+    def __enter__(self) -> None:
+        self._entered = self._clock()
+        if self._entered - self._window > 2 * SLICE_S:
+            self._window, self._spent = self._entered, 0.0
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._spent += self._clock() - self._entered
+
+    async def rest(self) -> None:
+        """Sleep as long as the work took, once that is more than a slice."""
+        if self._spent > SLICE_S:
+            await asyncio.sleep(self._spent)
+            self._window, self._spent = self._clock(), 0.0
+
+
 def state_of(pid: int) -> Literal["running", "stopped", "gone"]:
-    """`gone` also when nobody has reaped it yet; `stopped` by a signal, not by a debugger."""
+    """`gone` includes zombies; `stopped` means by a signal, not by a debugger."""
     try:
         status = psutil.Process(pid).status()
     except psutil.Error:
@@ -136,25 +183,28 @@ Spawn = Callable[[Launch], Awaitable[RunnerProcess]]
 async def spawn_runner(launch: Launch, command: Sequence[str] = COMMAND) -> RunnerProcess:
     """Start a runner in a session of its own. Raises OSError.
 
-    That it ends with us is the runner's own first act, and the end of its pipe: code between
-    fork and exec is not safe in a process with threads.
+    The runner itself arranges to end with the daemon (`runner/lifelines.py`, and the end of its
+    pipe): code between fork and exec is not safe in a process with threads.
     """
-    with Ends() as ends:
+    with RunnerPipes() as pipes:
         process = await asyncio.create_subprocess_exec(
             *command,
-            *("--in-fd", str(ends.their_in), "--out-fd", str(ends.their_out)),
+            *("--in-fd", str(pipes.their_in), "--out-fd", str(pipes.their_out)),
             stdin=asyncio.subprocess.DEVNULL,
-            stdout=ends.their_log,
-            stderr=ends.their_log,
+            stdout=pipes.their_log,
+            stderr=pipes.their_log,
             env=dict(launch.environ),
-            pass_fds=(ends.their_in, ends.their_out),
+            pass_fds=(pipes.their_in, pipes.their_out),
             start_new_session=True,
         )
-        return await ends.attach(process, launch, leads_group=True)
+        return await pipes.attach(process, launch, leads_group=True)
 
 
-class Ends:
-    """Both ends of a runner's three pipes. Leaving closes theirs, and ours unless attached."""
+class RunnerPipes:
+    """Both ends of a runner's three pipes.
+
+    Leaving the context closes the runner's ends, and ours unless they were attached.
+    """
 
     def __init__(self) -> None:
         self.their_in, self._our_out = os.pipe()
@@ -172,8 +222,10 @@ class Ends:
             for fd in (self._our_out, self._our_in, self._our_log):
                 os.close(fd)
 
-    async def attach(self, process: Handle, launch: Launch, *, leads_group: bool) -> RunnerProcess:
-        """The process with its pipes; nothing is left of it when we are cancelled meanwhile."""
+    async def attach(
+        self, process: ChildProcess, launch: Launch, *, leads_group: bool
+    ) -> RunnerProcess:
+        """The process with its pipes. On cancellation the process is killed and reaped."""
         self._attached = True
         connecting = asyncio.create_task(self._connect(process, launch, leads_group=leads_group))
         try:
@@ -186,7 +238,7 @@ class Ends:
             raise
 
     async def _connect(
-        self, process: Handle, launch: Launch, *, leads_group: bool
+        self, process: ChildProcess, launch: Launch, *, leads_group: bool
     ) -> RunnerProcess:
         loop = asyncio.get_running_loop()
         log = LogPump(self._our_log, launch.log_file, launch.log_limits)

@@ -1,11 +1,11 @@
-"""Why the worker does not take a request, at once and typed. Must not know of HTTP.
+"""Typed reasons for which the worker refuses a request. Must not know of HTTP.
 
 WorkerRefusal
 ├── NoSuchInstance   this node has no runner of that instance
-├── NoSuchTask       no runner here has, or had lately, that task
+├── NoSuchTask       no runner here has that task, or recently had it
 ├── NotReady         the runner is starting, restarting, stopping or has failed
 ├── DuplicateTask    a request with that id is open
-├── QueueFull        too many requests wait already
+├── QueueFull        too many requests are queued
 └── RequestTooLarge  the request does not fit a message to the runner
 """
 
@@ -30,7 +30,7 @@ class NoSuchTask(WorkerRefusal):
 
 
 class NotReady(WorkerRefusal):
-    """`reason` is what the runner failed of or lacks, None while it is on its way."""
+    """`reason` is why the runner failed or what it lacks; None while it is starting."""
 
     def __init__(
         self, instance_id: InstanceId, status: RunnerStatus, reason: str | None = None

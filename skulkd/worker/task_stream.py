@@ -1,6 +1,6 @@
-"""The answer to one request as it comes: a bounded buffer between the supervisor and its reader.
+"""The output of one request: a bounded buffer between the supervisor and the client's reader.
 
-Never waits for the reader; what does not fit is the supervisor's to judge.
+Writing never blocks; the task table cancels a request whose output does not fit.
 """
 
 import asyncio
@@ -35,19 +35,19 @@ class TaskEnded:
 
     @property
     def retryable(self) -> bool:
-        """Whether asking again may well work; a deleted instance may not be the only one."""
+        """Whether another request may succeed; a deleted instance may not be the only one."""
         if self.error_type == INSTANCE_DELETED:
             return True
         return self.status in {"Failed", "TimedOut"} and self.error_type not in _FINAL
 
 
 class TaskStream:
-    """Items in order, then `TaskEnded`, then the end. One reader. `aclose` cancels the task."""
+    """Items in order, then `TaskEnded`. For one reader. `aclose` cancels the task."""
 
     def __init__(self, task_id: TaskId, limit_bytes: int, cancel: Callable[[], object]) -> None:
         self.task_id = task_id
         self._limit_bytes = limit_bytes
-        self._cancel = cancel
+        self.cancel = cancel
         self._items: deque[tuple[Output | PrefillProgress, int]] = deque()
         self._bytes = 0
         self._ended: TaskEnded | None = None
@@ -58,13 +58,13 @@ class TaskStream:
         self._watch: Callable[[Output | PrefillProgress], None] | None = None
 
     def watch(self, watch: Callable[[Output | PrefillProgress], None]) -> None:
-        """Call this with every item as it arrives, also with those that are here already."""
+        """Call `watch` with every item as it arrives, and now with those already buffered."""
         for item, _ in self._items:
             watch(item)
         self._watch = watch
 
     def push(self, item: Output | PrefillProgress, size_bytes: int) -> bool:
-        """False, and not taken, when too much lies unread."""
+        """False, and nothing added, when too much is unread."""
         if self._closed:
             return True
         if self._items and self._bytes + size_bytes > self._limit_bytes:
@@ -80,7 +80,7 @@ class TaskStream:
         return True
 
     def end(self, ended: TaskEnded) -> None:
-        """What lies unread is still read before it."""
+        """The reader gets unread items first."""
         self._ended = replace(
             ended, usage=ended.usage or self._usage, stats=ended.stats or self._stats
         )
@@ -88,7 +88,7 @@ class TaskStream:
 
     @property
     def ready(self) -> bool:
-        """Whether the next item is here, so that nobody would have to wait for it."""
+        """Whether the next item can be read without waiting."""
         return not self._closed and (bool(self._items) or self._ended is not None)
 
     def __aiter__(self) -> Self:
@@ -104,15 +104,15 @@ class TaskStream:
                 self._closed = True
                 return self._ended
             self._changed.clear()
-            # No limit here: the supervisor ends every stream, at the latest by its deadlines.
+            # No timeout: the supervisor ends every stream, at the latest by its deadlines.
             await self._changed.wait()
         raise StopAsyncIteration
 
     async def aclose(self) -> None:
-        """Nobody reads any more: cancel the task unless it has ended."""
+        """Stop reading and cancel the task unless it has ended."""
         if not self._closed:
             self._closed = True
             self._items.clear()
             self._changed.set()
             if self._ended is None:
-                self._cancel()
+                self.cancel()

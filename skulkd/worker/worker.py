@@ -1,69 +1,52 @@
-"""The worker of a node: carries out the plan, takes requests, tells what its runners do.
+"""The worker of a node: makes its runners match the state, takes requests, shows diagnostics.
 
-Its loop waits for nothing but the next change or the next due moment; everything slow runs
-beside it in a task with limits.
+Its loop only waits for the next change or the next due time; everything slow runs in a task of
+its own, with timeouts.
 """
 
 import asyncio
-import logging
 import math
 import os
 import time
-from collections.abc import Callable, Coroutine
+from collections import Counter
+from collections.abc import Callable, Collection, Coroutine, Mapping
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import assert_never
-from uuid import uuid4
 
-from skulkd.runner.protocol import GenerationOptions
+from skulkd.machine.memory import OVERRIDE, MemoryReader
+from skulkd.peers import Peers
+from skulkd.runner.protocol import GenerationOptions, TaskTrace
 from skulkd.wire.cards import ModelCard
 from skulkd.wire.cluster import NodeWarning
 from skulkd.wire.diagnostics import RunnerSupervisorDiagnostics, TaskCancelStatus
-from skulkd.wire.events import Event, RunnerStatusUpdated
+from skulkd.wire.events import Event
 from skulkd.wire.ids import InstanceId, NodeId, RunnerId, TaskId
-from skulkd.wire.runners import RunnerShutdown
+from skulkd.wire.machine import MemoryUsage
 from skulkd.wire.state import State
-from skulkd.wire.tasks import TextGeneration
-from skulkd.worker.around import Around, memory_reader
-from skulkd.worker.blas import slow_blas
-from skulkd.worker.causes import Ending, not_started
+from skulkd.wire.tasks import ServedTask
+from skulkd.wire.topology import Topology
 from skulkd.worker.forking import ForkingSpawn
-from skulkd.worker.gpu import RunnerGpu, gpu_reader
-from skulkd.worker.group_messages import Follow
+from skulkd.worker.group_addresses import RankSecurity
+from skulkd.worker.group_messages import FollowTask
 from skulkd.worker.group_tasks import GroupTasks
-from skulkd.worker.groups import Groups, Hands
-from skulkd.worker.launching import CannotLaunch, Launcher, Prepared
-from skulkd.worker.model_files import LibraryFiles
+from skulkd.worker.groups import Groups
+from skulkd.worker.launch import Launcher, RunnerGpu
+from skulkd.worker.model_files import LibraryFiles, LibraryLookup, ModelFiles
 from skulkd.worker.options import StopSteps, WorkerOptions
 from skulkd.worker.plan import (
-    STEP_TASKS,
     Action,
-    CancelTask,
-    Connect,
-    EndAttempt,
-    Enlist,
-    GiveUp,
-    Join,
-    Load,
-    Local,
-    LocalRunner,
-    Prepare,
-    StartRunner,
-    Step,
+    AddRunner,
+    CancelRequest,
     StopRunner,
-    WarmUp,
-    next_look,
+    TakeStep,
+    next_check,
     plan,
 )
-from skulkd.worker.process import spawn_runner
-from skulkd.worker.refusals import (
-    DuplicateTask,
-    NoSuchInstance,
-    NoSuchTask,
-    NotReady,
-    QueueFull,
-)
-from skulkd.worker.slot import Slot
-from skulkd.worker.supervisor import Duty, Supervisor
+from skulkd.worker.process import Spawn, spawn_runner
+from skulkd.worker.refusals import DuplicateTask, NoSuchInstance, NoSuchTask, NotReady, QueueFull
+from skulkd.worker.slot import RunnerSlot, SlotDeps
 from skulkd.worker.task_stream import (
     INSTANCE_DELETED,
     INSTANCE_LOST,
@@ -72,19 +55,39 @@ from skulkd.worker.task_stream import (
     TaskStream,
 )
 
-_log = logging.getLogger(__name__)
-_LONGEST_PAUSE_S = 1.0
-# Changes that come faster than this are looked at together: a flood costs one look.
-_BREATH_S = 0.01
-_LAST_STEPS_S = 10.0
-_SAY_AGAIN_S = 5.0
+# For drills: the memory that is found before loading, whatever the planner was given.
+MEMORY_OVERRIDE = "SKULK_GUARD_MEMORY_MB"
+_MAX_PAUSE_S = 1.0
+# Changes within this time are handled together, so a flood of them costs one round.
+_BATCH_S = 0.01
 _DELETED = TaskEnded("Cancelled", INSTANCE_DELETED, "cancelled because the instance was deleted")
 _MOVED = TaskEnded("Failed", INSTANCE_LOST, "the instance was moved to other nodes; ask again")
 _STOPPED = TaskEnded("Failed", NODE_STOPPING, "the node stopped before it finished; ask again")
 
 
+@dataclass(frozen=True, slots=True)
+class WorkerDeps:
+    """What a worker uses of its node."""
+
+    library: LibraryLookup
+    log_dir: Path
+    peers: Peers
+    security: RankSecurity | None = None
+    """Protects the connections between ranks; required for ranks on other nodes."""
+    files: ModelFiles | None = None
+    """Fetches files; without it only models in the library are served."""
+    memory: Callable[[], MemoryUsage] | None = None
+    spawn: Spawn | None = None
+    environ: Mapping[str, str] | None = None
+    on_trace: Callable[[TaskTrace], None] = lambda _: None
+    """Takes what a rank measured of a traced task."""
+    unplaced: Callable[[], Collection[InstanceId]] = tuple
+    """Instances that lost a node and wait for a new placement."""
+    topology: Callable[[], Topology] = Topology
+
+
 class Worker:
-    """`run` it beside the node, `notify` it of changes of the state, `stop` it before leaving."""
+    """`run` it beside the node, `notify` it of changes of the state, `stop` it at the end."""
 
     def __init__(
         self,
@@ -92,67 +95,59 @@ class Worker:
         node_id: NodeId,
         state: Callable[[], State],
         publish: Callable[[Event], None],
-        around: Around,
+        deps: WorkerDeps,
         options: WorkerOptions | None = None,
     ) -> None:
         self._node_id = node_id
         self._state = state
-        self._publish = publish
-        self._options = options or WorkerOptions()
+        self._options = options = options or WorkerOptions()
         # CUDA is initialised when MLX is imported and does not survive a fork.
-        self._spawn = around.spawn or (spawn_runner if self._options.cuda else ForkingSpawn())
-        find_s = self._options.patience.find_model_s
-        environ = os.environ if around.environ is None else around.environ
-        self._launcher = Launcher(
-            node_id,
-            around.files or LibraryFiles(around.library, find_s),
-            around.memory or memory_reader(environ),
-            RunnerGpu(around.gpu or gpu_reader(environ)) if self._options.cuda else None,
-            around.log_dir,
-            self._options,
-            environ,
-        )
-        self._on_trace = around.on_trace
-        self._homeless = around.homeless
-        self._security = around.security
-        self._slots: dict[RunnerId, Slot] = {}
-        self._jobs: set[asyncio.Task[None]] = set()
-        self._wake = asyncio.Event()
+        self._spawn = deps.spawn or (spawn_runner if options.cuda else ForkingSpawn())
+        self._unplaced = deps.unplaced
+        self._slots: dict[RunnerId, RunnerSlot] = {}
+        self._background: set[asyncio.Task[None]] = set()
+        self._changed = asyncio.Event()
         self._stopping = False
-        self._groups, self._group_tasks = self._with_others(around)
-
-    def _with_others(self, around: Around) -> tuple[Groups | None, GroupTasks | None]:
-        peers, limits = around.peers, self._options.group
-        if peers is None:
-            return None, None
-        hands = Hands(
-            self._slots.values, self._begin, self._wake.set, self._prepare, around.topology
+        self._submitting: Counter[InstanceId] = Counter()
+        self._held_until: dict[InstanceId, float] = {}
+        self._slot_deps = SlotDeps(
+            node_id=node_id,
+            options=options,
+            launcher=_launcher(node_id, deps, options),
+            spawn=self._spawn,
+            security=deps.security,
+            topology=deps.topology,
+            publish=publish,
+            on_trace=deps.on_trace,
+            begin=self._begin,
+            on_change=self._changed.set,
+            advance=self._advance_now,
         )
-        return Groups(peers, hands, limits), GroupTasks(peers, hands, limits)
+        shared = (self._slots.values, self._begin, self._changed.set, options.group)
+        self._groups = Groups(deps.peers, *shared)
+        self._group_tasks = GroupTasks(deps.peers, *shared)
 
     # --- for the node ---
 
     async def run(self) -> None:
         """Make this machine match the state, until `stop`."""
-        # Beside the loop: the answer is for diagnostics, and the loader may be slow.
         while not self._stopping:
-            self._wake.clear()
-            due = self._look()
+            self._changed.clear()
+            due = self._advance()
             await self._pause(due)
 
     def notify(self) -> None:
         """The state has changed."""
-        self._wake.set()
+        self._changed.set()
 
     async def stop(self, steps: StopSteps | None = None) -> None:
-        """End every runner; all are gone and reaped, or killed and given up, when it returns."""
+        """End every runner; all processes are reaped when it returns, or even SIGKILL failed."""
         self._stopping = True
-        self._wake.set()
+        self._changed.set()
         slots = tuple(self._slots.values())
-        leaving = [] if self._groups is None else [self._groups.leave()]
         await asyncio.gather(
-            *leaving,
-            *(self._stop_slot(slot, steps or self._options.stop, _STOPPED) for slot in slots),
+            self._groups.leave(),
+            *(slot.stop(steps or self._options.stop, _STOPPED) for slot in slots),
         )
         self._publish_statuses(self._state())
         self._slots.clear()
@@ -160,270 +155,196 @@ class Worker:
             await self._spawn.close()
 
     def restart(self, instance_id: InstanceId) -> None:
-        """An operator wants a new process, also where it was given up. Raises NoSuchInstance."""
+        """Start a new process, also after restarts were given up. Raises NoSuchInstance."""
         self._slot(instance_id).restart()
-        self._wake.set()
+        self._changed.set()
 
     # --- for requests ---
 
-    async def submit(self, task: TextGeneration, generation: GenerationOptions) -> TaskStream:
-        """Hand a request to the runner of its instance. Raises WorkerRefusal, at once."""
+    async def submit(self, task: ServedTask, generation: GenerationOptions) -> TaskStream:
+        """Send a request to the runner of its instance. Raises WorkerRefusal."""
         slot = self._slot(task.instance_id)
-        supervisor = slot.serving
-        if supervisor is None or self._stopping:
+        if slot.serving is None or self._stopping:
             raise NotReady(task.instance_id, slot.record.status)
-        if slot.record.book.find(task.task_id) is not None:
+        if self._held_until.get(task.instance_id, 0.0) > time.monotonic():
+            raise NotReady(task.instance_id, slot.record.status, "it is being unloaded")
+        if slot.tasks.find(task.task_id) is not None:
             raise DuplicateTask(task.task_id)
-        places = self._options.runner.max_concurrent
-        waiting = max(0, slot.desk.requests - places)
-        if waiting >= self._options.queue_limit and slot.desk.requests >= places:
-            after_s = math.ceil(slot.desk.mean_s * (waiting + 1) / places)
-            raise QueueFull(task.instance_id, waiting, min(max(after_s, 1), 60))
-        cancel = partial(self._cancel, task.task_id)
-        stream = TaskStream(task.task_id, self._options.stream_bytes, cancel)
-
-        def hand_over(to: Supervisor) -> TaskStream:
-            to.submit(task, generation, stream)
-            return stream
-
-        if slot.seat is None or self._group_tasks is None:
-            return hand_over(supervisor)
-        request = Follow(
+        self._check_queue(slot)
+        request = FollowTask(
             instance_id=task.instance_id,
-            attempt=slot.seat.process_attempt,
+            attempt=slot.life.process_attempt or 0,
             task=task,
             generation=generation,
         )
-        return await self._group_tasks.submit(slot, request, hand_over, cancel)
+        cancel = partial(self._cancel, task.task_id)
+        stream = TaskStream(task.task_id, self._options.stream_bytes, cancel)
+        self._submitting[task.instance_id] += 1
+        try:
+            await self._group_tasks.submit(slot, request, stream)
+        finally:
+            self._submitting[task.instance_id] -= 1
+        return stream
+
+    def hold_if_idle(self, instance_id: InstanceId, seconds: float) -> bool:
+        """Accept no request for an instance for so long, unless it has one: False."""
+        slots = [one for one in self._slots.values() if one.instance.instance_id == instance_id]
+        if self._submitting[instance_id] or any(one.tasks.open_requests for one in slots):
+            return False
+        now = time.monotonic()
+        self._held_until = {key: at for key, at in self._held_until.items() if at > now}
+        self._held_until[instance_id] = now + seconds
+        return True
+
+    def _check_queue(self, slot: RunnerSlot) -> None:
+        """Raises QueueFull."""
+        running = self._options.runner.max_concurrent
+        queued = max(0, slot.tasks.open_requests - running)
+        if queued >= self._options.queue_limit and slot.tasks.open_requests >= running:
+            after_s = math.ceil(slot.tasks.mean_s * (queued + 1) / running)
+            raise QueueFull(slot.instance.instance_id, queued, min(max(after_s, 1), 60))
 
     def cancel(self, task_id: TaskId) -> TaskCancelStatus:
-        """Ask for the end of a request. Raises NoSuchTask."""
+        """Cancel a request. Raises NoSuchTask."""
         status = self._cancel(task_id)
         if status is None:
             raise NoSuchTask(task_id)
         return status
 
+    def _cancel(self, task_id: TaskId) -> TaskCancelStatus | None:
+        for slot in self._slots.values():
+            status = slot.cancel(task_id)
+            if status == "cancel_requested" and slot.supervisor is not None:
+                self._group_tasks.drop(slot, task_id)
+            if status is not None:
+                return status
+        return None
+
     # --- for diagnostics ---
 
     def diagnostics(self) -> list[RunnerSupervisorDiagnostics]:
-        """One record for each runner, alive or not."""
-        return [slot.record.diagnostics() for slot in self._slots.values()]
+        """One record for each runner, with or without a process."""
+        return [slot.diagnostics() for slot in self._slots.values()]
 
     def cards(self) -> list[ModelCard]:
-        """Models whose files a runner of ours holds, also one that is being ended."""
-        return [
-            slot.instance.shard_assignments.runner_to_shard[slot.runner_id].model_card
-            for slot in tuple(self._slots.values())
-        ]
+        """Models whose files a runner uses, including runners that are being stopped."""
+        slots = tuple(self._slots.values())
+        return [slot.record.identity.shard.model_card for slot in slots]
 
     def runner_pids(self) -> frozenset[int]:
-        """Processes of ours that run now."""
+        """Runner processes that are alive."""
         records = [slot.record for slot in self._slots.values()]
         return frozenset(record.pid for record in records if record.alive and record.pid)
 
     def warnings(self) -> list[NodeWarning]:
-        """What an operator should know about how runners compute here."""
-        told = (slot.record.compute for slot in tuple(self._slots.values()))
-        problems = {compute.problem for compute in told if compute and compute.problem}
-        return [slow_blas(problem) for problem in sorted(problems)]
+        """Problems with how runners compute here."""
+        reported = (slot.record.compute for slot in tuple(self._slots.values()))
+        problems = {compute.problem for compute in reported if compute and compute.problem}
+        return [slow_blas_warning(problem) for problem in sorted(problems)]
 
     # --- the loop ---
 
-    def _look(self) -> float | None:
-        """Do everything that can be done now; when to look again at the latest."""
+    def _advance(self) -> float | None:
+        """Do everything that can be done now; when to do so again at the latest."""
         state = self._state()
-        local = Local(
-            self._node_id,
-            time.monotonic(),
-            {runner_id: self._view(slot) for runner_id, slot in self._slots.items()},
-        )
-        for action in plan(state, local):
+        group_due = self._groups.advance()
+        views = {
+            runner_id: slot.view(leader_lost=self._groups.leader_lost(slot) is not None)
+            for runner_id, slot in self._slots.items()
+        }
+        actions = plan(state, self._node_id, views, time.monotonic())
+        for action in actions:
             self._carry_out(action)
-        due = [next_look(local), None if self._groups is None else self._groups.look()]
+        if any(isinstance(action, AddRunner) for action in actions):
+            return self._advance()
         self._publish_statuses(state)
+        due = (group_due, next_check(views))
         return min((at for at in due if at is not None), default=None)
 
-    def _view(self, slot: Slot) -> LocalRunner:
-        lost = None if self._groups is None else self._groups.leader_lost(slot)
-        return slot.for_plan(lost)
-
     async def _pause(self, due: float | None) -> None:
-        limit_s = _LONGEST_PAUSE_S
+        limit_s = _MAX_PAUSE_S
         if due is not None:
             limit_s = min(max(due - time.monotonic(), 0.0), limit_s)
-        await asyncio.sleep(_BREATH_S)
+        await asyncio.sleep(_BATCH_S)
         try:
             async with asyncio.timeout(limit_s):
-                await self._wake.wait()
+                await self._changed.wait()
         except TimeoutError:
             return
 
+    def _advance_now(self) -> None:
+        """When a runner ends: a client whose request failed must not find it still ready."""
+        if not self._stopping:
+            self._advance()
+            self._changed.set()
+
     def _carry_out(self, action: Action) -> None:
         match action:
-            case StartRunner():
-                self._start(action)
-            case Connect() | Load() | WarmUp():
-                self._ask(action)
-            case Enlist() | Prepare() | Join() | EndAttempt():
-                self._carry_out_in_group(action)
-            case StopRunner():
-                slot = self._slots[action.runner_id]
-                slot.stopping = True
-                self._begin(self._retire(slot))
-            case GiveUp():
-                self._slots[action.runner_id].give_up(action.why)
-                _log.error("runner %s is not started again: %s", action.runner_id, action.why)
-            case CancelTask():
-                self._cancel(action.task_id)
+            case AddRunner(instance, runner_id):
+                name = self._groups.node_name
+                self._slots[runner_id] = RunnerSlot(self._slot_deps, instance, runner_id, name)
+            case TakeStep(runner_id, step):
+                slot = self._slots[runner_id]
+                slot.take_step(step, self._groups.leader_lost(slot))
+            case StopRunner(runner_id):
+                slot = self._slots[runner_id]
+                slot.life.stop()
+                self._begin(self._remove(slot))
+            case CancelRequest(_, task_id):
+                self._cancel(task_id)
             case _ as unreachable:
                 assert_never(unreachable)
 
-    def _carry_out_in_group(self, action: Enlist | Prepare | Join | EndAttempt) -> None:
-        if isinstance(action, Enlist):
-            slot = self._slots[action.runner_id] = self._new_slot(action)
-        slot = self._slots[action.runner_id]
-        groups, seat = self._groups, slot.seat
-        if groups is None or seat is None:
-            why = not_started("this node knows no others, so it has no ranks", restart_helps=False)
-            slot.refuse(why, later_s=0.0)
-            return
-        groups.carry_out(slot, seat, action)
-
-    def _publish_statuses(self, state: State) -> None:
-        now = time.monotonic()
-        for slot in self._slots.values():
-            status = slot.public_status
-            if slot.instance.instance_id not in state.instances:
-                continue
-            # Clusters that meet may keep the instance and lose what was said of its runner.
-            shown = status == state.runners.get(slot.runner_id, RunnerShutdown())
-            if status != slot.published or (not shown and now - slot.published_at > _SAY_AGAIN_S):
-                slot.published, slot.published_at = status, now
-                self._publish(RunnerStatusUpdated(runner_id=slot.runner_id, runner_status=status))
-
-    # --- actions ---
-
-    def _start(self, action: StartRunner) -> None:
-        slot = self._slots.get(action.runner_id)
-        if slot is None:
-            slot = self._slots[action.runner_id] = self._new_slot(action)
-        slot.starting(self._begin(self._live(slot)))
-
-    def _new_slot(self, action: StartRunner | Enlist) -> Slot:
-        return Slot(
-            self._node_id,
-            action.instance,
-            action.runner_id,
-            self._options.crashes,
-            self._publish,
-            time.monotonic,
-        )
-
-    async def _live(self, slot: Slot) -> None:
-        """One process, from the search for its model to its end."""
-        try:
-            ending = await self._supervise(slot)
-        except asyncio.CancelledError:
-            slot.ended(Ending("interrupted", restart_helps=True))
-            raise
-        except Exception as error:  # noqa: BLE001 - root of the task: it fails this runner alone
-            _log.exception("the supervisor of runner %s failed", slot.runner_id)
-            ending = Ending(f"supervisor failed: {type(error).__name__}", restart_helps=False)
-        slot.ended(ending)
-        if not slot.stopping:
-            _log.warning("runner %s: %s", slot.runner_id, ending.reason)
-        if not self._stopping:
-            # At once: whoever reads of the failure must not find the state still ready.
-            self._look()
-            self._wake.set()
-
-    async def _supervise(self, slot: Slot) -> Ending:
-        try:
-            prepared = await self._prepared(slot)
-        except CannotLaunch as error:
-            return not_started(str(error), restart_helps=error.later)
-        duty = Duty(prepared.configure, prepared.launch, slot.record, slot.desk, self._options)
-        slot.supervisor = Supervisor(duty, self._spawn, self._wake.set)
-        slot.supervisor.on_trace = self._on_trace
-        return await slot.supervisor.run()
-
-    async def _prepared(self, slot: Slot) -> Prepared:
-        """Raises CannotLaunch. In a group all is there, and is not waited for."""
-        seat = slot.seat
-        if seat is None:
-            return await self._prepare(slot)
-        if seat.prepared is None or seat.port is None:
-            raise CannotLaunch("it has left the attempt", later=True)
-        seat.port.starting()
-        return seat.prepared.in_group(
-            slot.instance, seat.port_attempt, seat.membership.ports, self._security
-        )
-
-    async def _prepare(self, slot: Slot) -> Prepared:
-        waiting = slot.record.waiting
-        try:
-            return await self._launcher.prepare(slot.instance, slot.runner_id, waiting)
-        finally:
-            waiting.end()
-
-    def _ask(self, action: Step) -> None:
-        slot = self._slots[action.runner_id]
-        task = STEP_TASKS[type(action)](
-            task_id=TaskId(str(uuid4())), instance_id=slot.instance.instance_id
-        )
-        try:
-            if slot.supervisor is not None:
-                slot.supervisor.ask(task)
-        except NotReady as refusal:
-            # Its pipe is closed, so its end is on the way.
-            _log.debug("runner %s was not asked: %s", slot.runner_id, refusal)
-
-    async def _retire(self, slot: Slot) -> None:
-        """The instance is gone, or at least not here any more: clusters that met keep one copy."""
-        lost = None if self._groups is None else self._groups.last_words(slot)
-        kept = {*self._state().instances, *self._homeless()}
+    async def _remove(self, slot: RunnerSlot) -> None:
+        """The instance is gone, or on other nodes: clusters that merge keep one copy."""
+        lost = self._groups.lost_node_failure(slot)
+        kept = {*self._state().instances, *self._unplaced()}
         ended = _MOVED if slot.instance.instance_id in kept else _DELETED
-        await self._stop_slot(slot, self._options.stop, lost or ended)
+        await slot.stop(self._options.stop, lost or ended)
         self._slots.pop(slot.runner_id, None)
 
-    async def _stop_slot(self, slot: Slot, steps: StopSteps, leaving: TaskEnded) -> None:
-        slot.stopping = True
-        job, supervisor = slot.job, slot.supervisor
-        if supervisor is not None and not supervisor.spawning:
-            await supervisor.stop(steps, leaving)
-        elif job is not None:
-            job.cancel()  # there is no process yet
-        if job is not None:
-            _, late = await asyncio.wait({job}, timeout=_LAST_STEPS_S)
-            if late:
-                _log.error("the supervisor of runner %s does not end", slot.runner_id)
-                job.cancel()
-        if slot.seat is not None:
-            await slot.seat.leave(_LAST_STEPS_S)
-            slot.desk.close(leaving)  # its process may be gone and its requests still wait
-        slot.record.set_status(RunnerShutdown())
+    def _publish_statuses(self, state: State) -> None:
+        for slot in self._slots.values():
+            slot.publish_status(state)
 
     def _begin(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
-        job = asyncio.create_task(work)
-        self._jobs.add(job)
-        job.add_done_callback(self._jobs.discard)
-        return job
+        task = asyncio.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+        return task
 
-    # --- finding ---
-
-    def _slot(self, instance_id: InstanceId) -> Slot:
+    def _slot(self, instance_id: InstanceId) -> RunnerSlot:
         for slot in self._slots.values():
             if slot.instance.instance_id == instance_id:
                 return slot
         raise NoSuchInstance(instance_id)
 
-    def _cancel(self, task_id: TaskId) -> TaskCancelStatus | None:
-        for slot in self._slots.values():
-            status = slot.record.book.cancel(task_id)
-            if status == "cancel_requested" and slot.supervisor is not None:
-                slot.supervisor.cancel(task_id)
-                if slot.seat is not None and self._group_tasks is not None:
-                    self._group_tasks.drop(slot.seat, task_id)
-            if status is not None:
-                return status
-        return None
+
+def _launcher(node_id: NodeId, deps: WorkerDeps, options: WorkerOptions) -> Launcher:
+    environ = os.environ if deps.environ is None else deps.environ
+    return Launcher(
+        node_id,
+        deps.files or LibraryFiles(deps.library, options.timeouts.find_model_s),
+        deps.memory or memory_reader(environ),
+        RunnerGpu(environ) if options.cuda else None,
+        deps.log_dir,
+        options,
+        environ,
+    )
+
+
+def memory_reader(environ: Mapping[str, str]) -> Callable[[], MemoryUsage]:
+    """Blocking; reads anew at every call."""
+    override = {OVERRIDE: environ[MEMORY_OVERRIDE]} if MEMORY_OVERRIDE in environ else {}
+    read = MemoryReader(environ={**environ, **override})
+    return lambda: read().usage
+
+
+def slow_blas_warning(problem: str) -> NodeWarning:
+    """`problem` is the runner's reason for not using the BLAS in `runtime.blas`."""
+    return NodeWarning(
+        message=f"runners multiply with MLX's slow reference BLAS: {problem}. Prompts are read"
+        " many times slower than this machine could",
+        remediation="install the [node] extra, which brings scipy-openblas32, or correct"
+        " runtime.blas; then restart skulkd",
+    )

@@ -15,7 +15,7 @@ import pytest
 
 from skulkd.api import cluster, diagnostics
 from skulkd.api.services import Services
-from skulkd.wire.cluster import Hello
+from skulkd.wire.cluster import NodePresence
 from skulkd.wire.events import InstanceCreated, NodeGatheredInfo
 from skulkd.wire.gathered import NodeNetworkInterfaces
 from skulkd.wire.ids import NodeId
@@ -42,10 +42,10 @@ async def node_a(
 async def test_diagnostics_list_every_node_with_the_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(diagnostics, "DEADLINE_S", 5.0)
+    monkeypatch.setattr(diagnostics.DIAGNOSE, "deadline_s", 5.0)
     async with node_a(tmp_path, "node-mute", "node-odd") as (client, far, (_, mute, odd)):
-        odd.serve(diagnostics.METHOD, nonsense)
-        mute.serve(diagnostics.METHOD, nonsense)
+        odd.serve(diagnostics.DIAGNOSE.name, nonsense)
+        mute.serve(diagnostics.DIAGNOSE.name, nonsense)
         async with client.get("/v1/diagnostics/cluster") as answer:
             body = await answer.json()
         by_node = {one["nodeId"]: one for one in body["nodes"]}
@@ -59,17 +59,17 @@ async def test_diagnostics_list_every_node_with_the_reason(
 async def test_nodes_that_do_not_answer_are_not_dropped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(diagnostics, "DEADLINE_S", 0.01)
+    monkeypatch.setattr(diagnostics.DIAGNOSE, "deadline_s", 0.01)
     a, mute = peer_mesh(A, "node-mute")
     near = some_services(tmp_path, peers=a)
     info = NodeNetworkInterfaces(interfaces=[])
-    near.inference.journal.append(NodeGatheredInfo(node_id=GONE, when=datetime.now(UTC), info=info))
+    near.journal.append(NodeGatheredInfo(node_id=GONE, when=datetime.now(UTC), info=info))
 
     async def hang(_asker: NodeId, _body: bytes) -> bytes:
         await asyncio.Event().wait()
         return b""
 
-    mute.serve(diagnostics.METHOD, hang)
+    mute.serve(diagnostics.DIAGNOSE.name, hang)
     async with serving(near) as url, aiohttp.ClientSession(url) as client:
         async with client.get("/v1/diagnostics/cluster") as answer:
             nodes = (await answer.json())["nodes"]
@@ -119,15 +119,17 @@ async def test_runners_of_other_nodes_are_found_there(tmp_path: Path) -> None:
 async def test_the_cluster_is_told_with_everybody_in_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster, "DEADLINE_S", 5.0)
+    monkeypatch.setattr(cluster.HELLO, "deadline_s", 5.0)
     async with node_a(tmp_path, "node-odd") as (client, far, (_, odd)):
 
         async def ahead(_asker: NodeId, _body: bytes) -> bytes:
-            hello = Hello(name="odd", version="9.9", now=time.time() + 3600, uptime_seconds=1)
+            hello = NodePresence(
+                name="odd", version="9.9", now=time.time() + 3600, uptime_seconds=1
+            )
             # A newer version says more than this one knows.
             return json.dumps({**json.loads(hello.model_dump_json()), "new": 1}).encode()
 
-        odd.serve(cluster.METHOD, ahead)
+        odd.serve(cluster.HELLO.name, ahead)
         async with client.get("/v1/cluster") as answer:
             body = await answer.json()
         near, other, strange = body["nodes"]
@@ -143,7 +145,7 @@ async def test_the_cluster_is_told_with_everybody_in_it(
         assert (other["session"], strange["session"]) == (f"{B}/0", None)
         far_peers = far.peers
         assert isinstance(far_peers, MeshPeers)
-        far_peers.serve(cluster.METHOD, nonsense)
+        far_peers.serve(cluster.HELLO.name, nonsense)
         async with client.get("/v1/cluster") as answer:
             members = {one["nodeId"]: one for one in (await answer.json())["nodes"]}
         assert not members[B]["ok"]
@@ -152,7 +154,7 @@ async def test_the_cluster_is_told_with_everybody_in_it(
 
 async def test_a_master_that_holds_no_rank_is_no_warning_of_the_node_list(tmp_path: Path) -> None:
     near = some_services(tmp_path, peers=peer_mesh(A, B)[0])
-    near.inference.journal.append(InstanceCreated(instance=an_instance("i1", (B,))))
+    near.journal.append(InstanceCreated(instance=an_instance("i1", (B,))))
     async with serving(near) as url, aiohttp.ClientSession(url) as client:
         async with client.get("/v1/diagnostics/node") as answer:
             [warning] = (await answer.json())["warnings"]

@@ -13,6 +13,7 @@ import jsonschema
 import pytest
 from pydantic import TypeAdapter
 
+from skulkd import __version__
 from skulkd.wire.config_api import ConfigAnswer
 from skulkd.wire.diagnostics import ClusterDiagnostics, NodeDiagnostics
 from skulkd.wire.events import Event
@@ -170,7 +171,7 @@ def test_metrics_count_by_template_and_show_the_machine(shared_daemon: DaemonPro
     text = body.decode()
     assert status == 200
     assert headers["Content-Type"].startswith("text/plain")
-    assert 'skulk_build_info{version="0.1.0"} 1.0' in text
+    assert f'skulk_build_info{{version="{__version__}"}} 1.0' in text
     assert re.search(r'requests_total\{method="GET",route="unmatched",status="404"\} [1-9]', text)
     assert 'route="/v1/diagnostics/cluster/{node_id}",status="404"' in text
     assert 'method="OTHER"' in text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,15 +9,15 @@ from typing import Any
 import aiohttp
 import pytest
 
-from skulkd.api.lost_nodes import FORGET, LostNodes, decide_forget
+from skulkd.api.services import Services
 from skulkd.cluster.commands import NO_MASTER
 from skulkd.cluster.core import Core
-from skulkd.cluster.ruling import Rules
 from skulkd.observe.event_log import EventLog, json_chunks
 from skulkd.peers import PeerRefused
 from skulkd.wire.events import NodeLossCleared, NodeLost, TestEvent
 from skulkd.wire.ids import NodeId
 from tests.api.in_process import serving, some_services
+from tests.local_commands import leading_core
 
 OWN = NodeId("node-test")
 NOON = datetime(2026, 3, 4, 12, tzinfo=UTC)
@@ -26,26 +25,13 @@ NOON = datetime(2026, 3, 4, 12, tzinfo=UTC)
 
 def a_master() -> Core:
     """kite1, which has lost kite3."""
-    core = Core(OWN, "kite1", Rules(replan=lambda _: "nothing is planned here"))
-    core.start(100.0, alone=True)
+    core = leading_core(OWN)
     core.append(100.0, NodeLost(name="kite3", node_id=NodeId("node-3"), since=NOON))
     return core
 
 
-def deciding(core: Core) -> LostNodes:
-    async def send(kind: str, body: bytes, _deadline_s: float) -> bytes:
-        assert kind == FORGET
-        decision = decide_forget(core, core.membership, body)
-        for event in decision.events:
-            core.append(100.0, event)
-        return decision.answer
-
-    return LostNodes(core.missing_members, send)
-
-
-async def ask(home: Path, lost_nodes: LostNodes, *bodies: Any) -> list[tuple[int, Any]]:
+async def ask(node: Services, *bodies: Any) -> list[tuple[int, Any]]:
     """Forget each; then the list of lost nodes."""
-    node = replace(some_services(home), lost_nodes=lost_nodes)
     answers = []
     async with serving(node) as url, aiohttp.ClientSession(url) as client:
         for body in bodies:
@@ -58,7 +44,7 @@ async def ask(home: Path, lost_nodes: LostNodes, *bodies: Any) -> list[tuple[int
 
 async def test_a_lost_node_is_listed_and_forgotten_once(tmp_path: Path) -> None:
     first, again, (_, left) = await ask(
-        tmp_path, deciding(a_master()), {"name": "kite3"}, {"name": "kite3"}
+        some_services(tmp_path, core=a_master()), {"name": "kite3"}, {"name": "kite3"}
     )
     assert first == (
         200,
@@ -81,18 +67,22 @@ async def test_a_lost_node_is_listed_and_forgotten_once(tmp_path: Path) -> None:
 async def test_what_cannot_be_forgotten_changes_nothing(
     tmp_path: Path, body: dict[str, str], status: int, says: str
 ) -> None:
-    (code, answer), (_, left) = await ask(tmp_path, deciding(a_master()), body)
+    (code, answer), (_, left) = await ask(some_services(tmp_path, core=a_master()), body)
     assert code == status
     assert says in str(answer)
     assert [one["name"] for one in left] == ["kite3"]
     assert left[0]["since"] == "2026-03-04T12:00:00.000000Z"
 
 
-async def test_without_a_master_it_may_be_tried_again(tmp_path: Path) -> None:
+async def test_without_a_master_it_may_be_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def nobody(_kind: str, _body: bytes, _deadline_s: float) -> bytes:
         raise PeerRefused(OWN, NO_MASTER, "no master answered in 10 s; try again")
 
-    (code, answer), _ = await ask(tmp_path, LostNodes(tuple, nobody), {"name": "kite3"})
+    node = some_services(tmp_path)
+    monkeypatch.setattr(node.lost_nodes, "_send", nobody)
+    (code, answer), _ = await ask(node, {"name": "kite3"})
     assert code == 503
     assert "try again" in answer["error"]["message"]
 

@@ -17,9 +17,10 @@ from urllib.parse import quote
 
 import pytest
 
-from skulkd.store.tiny import TINY_MODEL_ID
+from skulkd.store.imports.tiny_model import TINY_MODEL_ID
 from tests.cluster_live.cluster import free_port, make_cluster
 from tests.cluster_live.live_node import LiveNode
+from tests.embedding.models import ENCODER_ID, make_tiny_encoder
 from tests.wire.schema_samples import Plain, Sampler
 
 REQUEST_GUARD_S = 120.0
@@ -65,16 +66,18 @@ ENDLESS = {"follow", "stream"}
 
 @pytest.fixture
 def storing(tmp_path: Path) -> Iterator[LiveNode]:
-    """A node that serves the tiny model and hosts a store, so that all routes have work."""
+    """A node that serves a chat and an embedding model and hosts a store: all routes have work."""
     base = tmp_path / "cluster"
     config = (
         f"model_store:\n  store_host: kite1\n  store_http_host: 127.0.0.1\n"
         f"  store_port: {free_port()}\n  store_path: {base}/kite1/models\n"
     )
     cluster = make_cluster(base, 1, config=config)
+    make_tiny_encoder(base / "kite1" / "models")
     try:
         cluster.start()
         cluster.place()
+        cluster.place(model_id=ENCODER_ID)
         yield cluster.nodes[0]
     finally:
         cluster.end()
@@ -106,7 +109,10 @@ def test_no_value_of_a_client_makes_a_server_error(storing: LiveNode) -> None:
     assert failed == []
     assert "unexpected error" not in storing.daemon.said()
     assert storing.get("/healthz")
-    for family in ("/store/", "/v1/swarm/", "/v1/events", "/download/", "/v1/chat/"):
+    for family in (
+        "/store/", "/v1/swarm/", "/v1/events", "/download/", "/v1/chat/", "/v1/messages",
+        "/v1/responses", "/v1/emb", "/api/chat", "/api/generate", "/api/pull",
+    ):  # fmt: skip
         assert any(path.startswith(family) for path in routes), family
 
 
@@ -117,13 +123,23 @@ SENSIBLE: dict[str, Any] = {
     "messages": [{"role": "user", "content": "hello"}],
     "max_tokens": 2,
     "max_completion_tokens": 2,
+    "max_output_tokens": 2,
+    "options": {"num_predict": 2},
+    "input": "hello",
+    "prompt": "hello",
     "stream": False,
 }
+GENERATION = (
+    "/completions", "/v1/messages", "/v1/responses", "/v1/emb", "/api/chat", "/api/generate",
+    "/api/emb",
+)  # fmt: skip
 
 
 def hostile_requests(document: dict[str, Any]) -> Iterator[Hostile]:
     # Generation first: later requests may drain the node or delete its instance.
-    paths = sorted(document["paths"].items(), key=lambda item: "completions" not in item[0])
+    paths = sorted(
+        document["paths"].items(), key=lambda item: not any(part in item[0] for part in GENERATION)
+    )
     for path, operations in paths:
         for method, operation in operations.items():
             if (method, path) in LEFT_OUT:
@@ -165,7 +181,8 @@ def _in_body(
     least = Sampler(document, Plain(optional=False)).sample(content["schema"])
     whole = Sampler(document, Plain(turn=1)).sample(content["schema"])
     if isinstance(whole, dict):
-        least |= {key: value for key, value in SENSIBLE.items() if key in whole}
+        sensible = SENSIBLE | ({"model": ENCODER_ID} if "embed" in path else {})
+        least |= {key: value for key, value in sensible.items() if key in whole}
     for marked, place in _marked(least, whole):
         text = json.dumps(marked)
         for what, value in HOSTILE_JSON.items():

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import socket
+import time
 from pathlib import Path
 
 import aiohttp
@@ -35,6 +36,25 @@ def test_only_the_first_restart_is_accepted() -> None:
     lifecycle = Lifecycle(())
     assert lifecycle.ask_restart()
     assert not lifecycle.ask_restart()
+
+
+async def test_a_request_gets_turns_to_fail_in_order_on_a_starved_machine() -> None:
+    lifecycle = Lifecycle(())
+    written: list[str] = []
+
+    async def answer() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            for part in ("head", "error", "end"):
+                time.sleep(0.05)  # noqa: ASYNC251 - a loop that hardly runs
+                await asyncio.sleep(0)
+                written.append(part)
+
+    lifecycle.open_requests.add(asyncio.create_task(answer()))
+    await asyncio.sleep(0)
+    assert await lifecycle.drain(grace_s=0.0, abort_s=0.02) == 1
+    assert written == ["head", "error", "end"]
 
 
 async def test_a_daemon_not_ready_yet_says_what_it_waits_for(tmp_path: Path) -> None:

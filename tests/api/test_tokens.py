@@ -24,24 +24,28 @@ from skulkd.api.auth import (
     REVOKED_TOKEN,
     SECRET_OFF,
     UNKNOWN_TOKEN,
+    AuthRefusal,
     Policy,
-    Refusal,
     decide,
     own_names,
 )
-from skulkd.api.callers import CALLER, CLUSTER_SECRET, LOCAL, Caller, Need, allows
-from skulkd.api.commands import Commands
+from skulkd.api.callers import CLUSTER_SECRET, LOCAL, Caller, Need, allows
 from skulkd.api.errors import ApiError, ok
 from skulkd.api.openapi import build_openapi
 from skulkd.api.routes import RouteTable
-from skulkd.api.services import Access, Services
+from skulkd.api.services import Services
 from skulkd.api.streams import open_stream
-from skulkd.api.token_admin import AMBIGUOUS, NAME_TAKEN, TOO_MANY, UNKNOWN, Tokens
-from skulkd.api.token_admin import decide_create as decide_create_command
-from skulkd.api.token_admin import decide_revoke as decide_revoke_command
 from skulkd.api.token_metrics import MAX_NAMES, OTHER, TokenCollector
-from skulkd.api.token_text import digest_of, fits, id_of, new_token
 from skulkd.api.token_uses import TokenBucket, TokenUses
+from skulkd.cluster.token_admin import (
+    AMBIGUOUS,
+    NAME_TAKEN,
+    TOO_MANY,
+    UNKNOWN,
+    decide_create,
+    decide_revoke,
+)
+from skulkd.cluster.token_text import digest_of, fits, id_of, new_token
 from skulkd.cluster.tokens import TokenTable
 from skulkd.log import JsonFormatter
 from skulkd.machine.redact import redact_text
@@ -51,6 +55,7 @@ from skulkd.wire.ids import NodeId, TokenId
 from skulkd.wire.instances import WHOLE
 from skulkd.wire.tokens import SCOPES, AccessToken, CreateTokenRequest, Scope, parse_rate
 from tests.api.in_process import serving, some_services
+from tests.local_commands import leading_core
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 SECRET = "correct-horse-battery"
@@ -102,7 +107,7 @@ FAR, NEAR = "10.0.0.9", "127.0.0.1"
     ],
 )
 def test_a_token_is_judged_by_its_text_and_its_end(
-    peer: str, shown: str | None, policy: Policy, expected: Caller | Refusal
+    peer: str, shown: str | None, policy: Policy, expected: Caller | AuthRefusal
 ) -> None:
     header = None if shown is None else f"Bearer {shown}"
     assert decide(peer, header, "127.0.0.1:1", None, policy) == expected
@@ -119,14 +124,19 @@ def test_tokens_are_hard_to_guess_and_their_digest_does_not_tell_them() -> None:
 
 # To what.
 
+POSTS_THAT_READ = ("/api/show",)  # Ollama's description of a model
+OF_READING = {
+    "/v1/cluster/tokens": ("operate",),
+    "/v1/responses/{response_id}": ("infer",),  # the reply to a caller's own request
+}
+
 
 def test_every_route_names_its_scope_and_only_reading_is_for_readers() -> None:
     for route in all_routes():
         what = f"{route.method} {route.path}"
         if route.method == "GET":
-            wanted = ("operate",) if "tokens" in route.path else ("anyone", "any", "read")
-            assert route.scope in wanted, what
-        else:
+            assert route.scope in OF_READING.get(route.path, ("anyone", "any", "read")), what
+        elif route.path not in POSTS_THAT_READ:
             assert route.scope in ("infer", "operate"), what
             assert route.audited or route.scope == "infer", what
 
@@ -154,17 +164,15 @@ def test_operate_includes_the_others_and_nothing_else_does(scope: Scope, need: N
     assert allows([scope], need) == (scope == "operate" or need in ("anyone", "any", scope))
 
 
-async def test_a_token_ends_its_own_requests_and_no_others() -> None:
-    commands = Commands()
+async def test_a_token_ends_its_own_requests_and_no_others(tmp_path: Path) -> None:
+    requests = some_services(tmp_path).requests
     mine, other = a_token()[0], a_token()[0]
-    CALLER.set(Caller("token", mine))
-    async with commands.open() as command:
-        assert not await commands.cancel(command.command_id, other.token_id)
-        assert await commands.cancel(command.command_id, mine.token_id)
-    CALLER.set(LOCAL)
-    async with commands.open() as command:
-        assert not await commands.cancel(command.command_id, mine.token_id)
-        assert await commands.cancel(command.command_id)
+    async with requests.open(mine.token_id) as opened:
+        assert not await requests.cancel(opened.command_id, other.token_id)
+        assert await requests.cancel(opened.command_id, mine.token_id)
+    async with requests.open() as opened:
+        assert not await requests.cancel(opened.command_id, mine.token_id)
+        assert await requests.cancel(opened.command_id)
 
 
 # How often.
@@ -279,50 +287,31 @@ def test_a_name_is_used_once_and_a_token_is_revoked_by_name_or_id(
     token = a_token("ci")[0]
     body = token.model_dump_json(context=WHOLE).encode()
     table = TokenTable()
-    [event] = decide_create_command(ME, table, body).events
+    [event] = decide_create(ME, table, body).events
     assert isinstance(event, TokenCreated)
     assert event.token.digest == token.digest
     table.apply(event)
-    assert _kind(lambda: decide_create_command(ME, table, body)) == NAME_TAKEN
-    monkeypatch.setattr("skulkd.api.token_admin.TOKENS", 1)
+    assert _kind(lambda: decide_create(ME, table, body)) == NAME_TAKEN
+    monkeypatch.setattr("skulkd.cluster.token_admin.TOKENS", 1)
     other = a_token("other")[0].model_dump_json(context=WHOLE).encode()
-    assert _kind(lambda: decide_create_command(ME, table, other)) == TOO_MANY
+    assert _kind(lambda: decide_create(ME, table, other)) == TOO_MANY
     for wanted in ("ci", token.token_id):
         asked = json.dumps({"token": wanted}).encode()
-        [gone] = decide_revoke_command(ME, table, asked).events
+        [gone] = decide_revoke(ME, table, asked).events
         assert isinstance(gone, TokenRevoked)
         assert gone.token_id == token.token_id
-    assert _kind(lambda: decide_revoke_command(ME, table, b'{"token": "c"}')) == UNKNOWN
+    assert _kind(lambda: decide_revoke(ME, table, b'{"token": "c"}')) == UNKNOWN
     table.apply(TokenCreated(token=a_token("ci")[0]))
-    assert _kind(lambda: decide_revoke_command(ME, table, b'{"token": "ci"}')) == AMBIGUOUS
+    assert _kind(lambda: decide_revoke(ME, table, b'{"token": "ci"}')) == AMBIGUOUS
 
 
 # A node that serves.
 
 
-class _Lone:
-    """Tokens of a node that decides for itself."""
-
-    def __init__(self) -> None:
-        self.table = TokenTable()
-        self.tokens = Tokens(lambda: self.table, self._decide)
-
-    async def _decide(self, kind: str, body: bytes, _deadline_s: float) -> bytes:
-        decide_ = {"token.create": decide_create_command, "token.revoke": decide_revoke_command}
-        decision = decide_[kind](ME, self.table, body)
-        for event in decision.events:
-            self.table.apply(event)
-        self.tokens.uses.end_revoked()
-        return decision.answer
-
-    def on(self, node: Services) -> Services:
-        policy = replace(node.access.policy, tokens=lambda: self.table)
-        return replace(node, access=Access(policy), tokens=self.tokens)
-
-    async def new(self, name: str, *scopes: Scope, **limits: Any) -> dict[str, str]:
-        """The header with a new token."""
-        wanted = CreateTokenRequest(name=name, scopes=list(scopes), **limits)
-        return {"Authorization": f"Bearer {(await self.tokens.create(wanted)).token}"}
+async def new_header(node: Services, name: str, *scopes: Scope, **limits: Any) -> dict[str, str]:
+    """The header with a new token."""
+    request = CreateTokenRequest(name=name, scopes=list(scopes), **limits)
+    return {"Authorization": f"Bearer {(await node.tokens.create(request)).token}"}
 
 
 def _slow_routes(begun: asyncio.Semaphore) -> RouteTable:
@@ -350,9 +339,9 @@ def _slow_routes(begun: asyncio.Semaphore) -> RouteTable:
 async def test_a_stream_counts_until_its_client_goes_or_its_token_is_revoked(
     tmp_path: Path,
 ) -> None:
-    lone, begun = _Lone(), asyncio.Semaphore(0)
-    node = lone.on(some_services(tmp_path))
-    header = await lone.new("web", "read", concurrency=1)
+    begun = asyncio.Semaphore(0)
+    node = some_services(tmp_path)
+    header = await new_header(node, "web", "read", concurrency=1)
     async with serving(node, _slow_routes(begun)) as url, aiohttp.ClientSession(url) as http:
         first = await http.get("/slow", headers=header)
         await begun.acquire()
@@ -365,18 +354,17 @@ async def test_a_stream_counts_until_its_client_goes_or_its_token_is_revoked(
         async with asyncio.timeout(300):
             while (second := await http.get("/slow", headers=header)).status == 429:
                 second.close()
-        await lone.tokens.revoke("web")
+        await node.tokens.revoke("web")
         with pytest.raises(aiohttp.ClientError):
             await asyncio.wait_for(second.read(), 300)
         async with http.get("/state", headers=header) as answer:
             assert (await answer.json())["error"]["refusal"]["kind"] == "token_revoked"
-    assert not lone.tokens.uses.all() or len(lone.tokens.uses.all()[0].tasks) == 0
+    assert not node.token_uses.all() or len(node.token_uses.all()[0].tasks) == 0
 
 
 async def test_a_rate_is_answered_with_when_to_come_again(tmp_path: Path) -> None:
-    lone = _Lone()
-    node = lone.on(some_services(tmp_path))
-    header = await lone.new("slow", "read", rate="2/h")
+    node = some_services(tmp_path)
+    header = await new_header(node, "slow", "read", rate="2/h")
     async with serving(node) as url, aiohttp.ClientSession(url) as http:
         statuses = [(await http.get("/state", headers=header)).status for _ in range(3)]
         assert statuses == [200, 200, 429]
@@ -391,9 +379,9 @@ async def test_a_rate_is_answered_with_when_to_come_again(tmp_path: Path) -> Non
 async def test_every_change_is_one_line_with_who_what_and_result(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    lone = _Lone()
-    node = lone.on(some_services(tmp_path))
-    reader, operator = await lone.new("reader", "read"), await lone.new("boss", "operate")
+    node = some_services(tmp_path)
+    reader = await new_header(node, "reader", "read")
+    operator = await new_header(node, "boss", "operate")
     caplog.set_level(logging.INFO, "skulkd.audit")
     async with (
         serving(node, _slow_routes(asyncio.Semaphore(0))) as url,
@@ -444,16 +432,22 @@ async def test_every_change_is_one_line_with_who_what_and_result(
 async def test_a_bad_wish_for_a_token_is_refused_and_makes_none(
     tmp_path: Path, body: dict[str, object]
 ) -> None:
-    lone = _Lone()
-    async with serving(lone.on(some_services(tmp_path))) as url, aiohttp.ClientSession(url) as http:
+    core = leading_core(NodeId("node-test"))
+    async with (
+        serving(some_services(tmp_path, core=core)) as url,
+        aiohttp.ClientSession(url) as http,
+    ):
         assert (await http.post("/v1/cluster/tokens", json=body)).status == 422
-    assert not lone.table.tokens
+    assert not core.tokens.tokens
 
 
 async def test_a_token_is_shown_once_and_listed_without_itself(tmp_path: Path) -> None:
-    lone = _Lone()
+    core = leading_core(NodeId("node-test"))
     wish = {"name": "ci", "scopes": ["operate", "read", "read"], "expiresInS": 60}
-    async with serving(lone.on(some_services(tmp_path))) as url, aiohttp.ClientSession(url) as http:
+    async with (
+        serving(some_services(tmp_path, core=core)) as url,
+        aiohttp.ClientSession(url) as http,
+    ):
         answer = await http.post("/v1/cluster/tokens", json=wish)
         made = await answer.json()
         assert answer.headers["Cache-Control"] == "no-store"
@@ -464,7 +458,7 @@ async def test_a_token_is_shown_once_and_listed_without_itself(tmp_path: Path) -
         assert (listed["name"], listed["expired"]) == ("ci", False)
         assert listed["lastUsed"] is not None
         assert made["token"] not in text
-        assert lone.table.tokens[TokenId(made["tokenId"])].digest not in text
+        assert core.tokens.tokens[TokenId(made["tokenId"])].digest not in text
         gone = await http.delete("/v1/cluster/tokens/ci", headers=header)
         assert (gone.status, (await gone.json())["name"]) == (200, "ci")
         missing = await http.delete("/v1/cluster/tokens/ci")

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from skulkctl.daemon.state import ClusterState
 from skulkd.wire.base import Memory
 from skulkd.wire.cards import ModelCard
-from skulkd.wire.diagnostics import RunnerSupervisorDiagnostics
+from skulkd.wire.diagnostics import RunnerFlightRecorderEntry, RunnerSupervisorDiagnostics
 from skulkd.wire.downloads import (
     DownloadCompleted,
     DownloadFailed,
@@ -145,6 +145,23 @@ def a_supervised_runner(runner_id: str, phase: Any, detail: str | None = None) -
         }
     )
     return as_json(record)
+
+
+def a_recorder_entry(at: str, phase: Any, event: str, detail: str | None = None) -> Any:
+    """What a runner recorded."""
+    context = {
+        "nodeId": "n",
+        "runnerId": "r",
+        "instanceId": "i",
+        "modelId": "m",
+        "rank": 0,
+        "worldSize": 1,
+        "startLayer": 0,
+        "endLayer": 2,
+        "nLayers": 2,
+    }
+    facts = {"at": at, "phase": phase, "event": event, "detail": detail, "context": context}
+    return as_json(RunnerFlightRecorderEntry.model_validate(facts))
 
 
 def a_request(

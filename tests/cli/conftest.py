@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from skulkctl.contexts import Context, ContextFile, write_contexts
 from skulkctl.main import main
 from tests.cli.stock import StockNode, stock_node
+from tests.skulkctl_process import Result, skulkctl
 
 ROOT = Path(__file__).parents[2]
-
-
-class Result(NamedTuple):
-    """How a run ended and what it said where."""
-
-    code: int
-    out: str
-    err: str
 
 
 Cli = Callable[..., Result]
@@ -60,19 +50,7 @@ def cli(home: Path, capsys: pytest.CaptureFixture[str]) -> Cli:
 @pytest.fixture
 def process(home: Path) -> Cli:
     """Run skulkctl as a process of its own, its output in pipes."""
-
-    def run(*arguments: str, stdin: str = "") -> Result:
-        done = subprocess.run(
-            [sys.executable, "-m", "skulkctl", *arguments],
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=600,
-            check=False,
-        )
-        return Result(done.returncode, done.stdout, done.stderr)
-
-    return run
+    return skulkctl
 
 
 @pytest.fixture

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from skulkctl.command import new_app
-from skulkctl.invocation import Invocation
-from skulkctl.options import verb
+from skulkctl.cli import Invocation, new_app, verb
 
 app = new_app()
 

@@ -10,6 +10,7 @@ import json
 import re
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -39,6 +40,8 @@ class Reply:
     status: int
     body: object
     text: bool = False
+    content_type: str = "text/plain"
+    """Of a text."""
 
 
 @dataclass(frozen=True)
@@ -71,26 +74,32 @@ class StockNode:
         self.answers[(method, path)] = make
 
     def start(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        started: Future[str] = Future()
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._serve(started)), daemon=True
+        )
         self._thread.start()
-        self.url = asyncio.run_coroutine_threadsafe(self._serve(), self._loop).result(30)
+        self.url = started.result(300)
 
     def stop(self) -> None:
         self.hang.set()
-        asyncio.run_coroutine_threadsafe(self._runner.cleanup(), self._loop).result(30)
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join(300)
-        self._loop.close()
 
-    async def _serve(self) -> str:
+    async def _serve(self, started: Future[str]) -> None:
+        """Serve until stopped; asyncio.run ends connections that were just being accepted."""
+        self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
+        runner = self._server()
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        started.set_result(f"http://127.0.0.1:{runner.addresses[0][1]}")
+        await self._stopping.wait()
+        await runner.cleanup()
+
+    def _server(self) -> web.AppRunner:
         app = web.Application()
         app.router.add_route("*", "/{path:.*}", self._handle)
-        self._runner = web.AppRunner(app, shutdown_timeout=1)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
-        await site.start()
-        return f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+        return web.AppRunner(app, shutdown_timeout=1)
 
     async def _handle(self, request: web.Request) -> web.Response:
         seen = Seen(
@@ -112,7 +121,12 @@ class StockNode:
         reply = answer if isinstance(answer, Reply) else Reply(200, answer)
         headers = {"Server": self.server}
         if reply.text:
-            return web.Response(status=reply.status, text=str(reply.body), headers=headers)
+            return web.Response(
+                status=reply.status,
+                text=str(reply.body),
+                content_type=reply.content_type,
+                headers=headers,
+            )
         return web.json_response(reply.body, status=reply.status, headers=headers)
 
 

@@ -21,6 +21,7 @@ from skulkd.wire.instances import Host, MlxRingInstance
 from skulkd.wire.placement_record import PlacementsAnswer
 from tests.cli.builders import a_cluster, as_json, some_shards
 from tests.cli.stock import KITE2, recorded
+from tests.timeline.builders import rank, read, timeline
 from tests.timeline.situations import d1, situations
 
 GIB = 1024**3
@@ -42,7 +43,7 @@ def facts(**changes: Any) -> Facts:
         clock_offset_s=0.2,
         secret_modes={"/home/me/cluster.secret": 0o600},
         client="skulkctl",
-        timeline={"runners": []},
+        timeline=read(timeline()),
         storage=[],
     )
     return replace(well, **changes)
@@ -123,7 +124,7 @@ def test_mixed_versions_are_named() -> None:
 def test_a_silent_node_fails_with_its_reason() -> None:
     given = facts(silent={"id-kite1": "ReadTimeout: timed out"})
     assert results(given, "answers") == ["fail"]
-    assert message(given, "answers") == "kite1 does not answer: ReadTimeout: timed out"
+    assert message(given, "answers") == "kite1 does not respond: ReadTimeout: timed out"
 
 
 def test_what_a_stock_server_lacks_is_skipped_and_said() -> None:
@@ -181,18 +182,20 @@ def test_the_same_warning_of_several_nodes_is_one_row_with_what_helps() -> None:
 
 
 def test_the_blas_of_every_node_is_named_with_its_speed() -> None:
-    def runner(name: str, library: str, gflops: float | None) -> dict[str, object]:
-        return {"nodeId": f"id-{name}", "compute": {"blas": library, "gflops": gflops}}
-
-    told = [
-        runner("kite2", "MLX's own BLAS", None),
-        runner("kite1", "bundled OpenBLAS", 45.4),
-        runner("kite1", "bundled OpenBLAS", 44.0),
-        {"nodeId": "id-kite1", "compute": None},
+    computing = [
+        ("kite2", {"blas": "MLX's own BLAS", "gflops": None}),
+        ("kite1", {"blas": "bundled OpenBLAS", "gflops": 45.4}),
+        ("kite1", {"blas": "bundled OpenBLAS", "gflops": 44.0}),
+        ("kite1", None),
     ]
-    given = facts(nodes=[a_node("kite1"), a_node("kite2")], timeline={"runners": told})
+    shown = timeline(
+        *(rank(number, [], node=f"id-{name}") for number, (name, _) in enumerate(computing))
+    )
+    for runner, (_, compute) in zip(shown["runners"], computing, strict=True):
+        runner["compute"] = compute
+    given = facts(nodes=[a_node("kite1"), a_node("kite2")], timeline=read(shown))
     assert message(given, "blas") == (
-        "kite1: bundled OpenBLAS, 45 GFLOP/s a core; kite2: MLX's own BLAS"
+        "kite1: bundled OpenBLAS, 45 GFLOP/s per core; kite2: MLX's own BLAS"
     )
     assert message(facts(), "blas") == "no model is loaded"
 
@@ -235,7 +238,7 @@ def test_clocks_apart_are_a_warning_with_direction() -> None:
     messages = [str(item["message"]) for item in run_checks(given) if item["check"] == "clock"]
     assert messages == [
         "the clock of the server is 1m30s behind this machine",
-        "the clock of kite2 is 30s ahead of the node that answers",
+        "the clock of kite2 is 30s ahead of the node that skulkctl connects to",
     ]
 
 
@@ -268,12 +271,12 @@ def test_clocks_are_judged_by_what_nodes_measured() -> None:
     late = {**a_node("kite2"), "clockSkewSeconds": -7.0}
     assert results(facts(nodes=[a_node(), late]), "clock") == ["warn"]
     told = message(facts(nodes=[late]), "clock")
-    assert told == "the clock of kite2 is 7.0s behind the node that answers"
+    assert told == "the clock of kite2 is 7.0s behind the node that skulkctl connects to"
 
 
 def test_the_verdict_of_the_timeline_is_a_check() -> None:
     hung = facts(
-        timeline=d1(), nodes=[{**a_node(), "role": "master", "id": "node-1", "name": "k2"}]
+        timeline=read(d1()), nodes=[{**a_node(), "role": "master", "id": "node-1", "name": "k2"}]
     )
     assert results(hung, "ranks") == ["fail"]
     assert message(hung, "ranks").startswith("HANG D1: gemma-4-26b Rank 1 on k2 is the only rank")
@@ -287,7 +290,7 @@ def test_the_verdict_of_the_timeline_is_a_check() -> None:
 def test_waiting_and_recovered_inform_and_do_not_fail(state: str, result: str) -> None:
     for situation in situations():
         if situation.state == state:
-            assert results(facts(timeline=situation.timeline), "ranks") == [result], situation
+            assert results(facts(timeline=read(situation.timeline)), "ranks") == [result], situation
 
 
 def test_a_model_without_a_place_is_a_failure() -> None:
@@ -295,7 +298,7 @@ def test_a_model_without_a_place_is_a_failure() -> None:
     told = PlacementsAnswer.model_validate({"placements": [], "waiting": [row]})
     given = facts(instances=waiting_items(told))
     assert results(given, "instances") == ["fail"]
-    assert "org/big has no place" in message(given, "instances")
+    assert "org/big is not placed on any node" in message(given, "instances")
 
 
 def a_ring(address: str, **interface: str) -> ClusterState:

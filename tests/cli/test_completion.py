@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import socket
 import subprocess
@@ -11,34 +12,26 @@ from pathlib import Path
 
 import pytest
 
-from skulkctl.commands.complete import join_split_words
-from skulkctl.complete import complete
+from skulkctl.cli.completion import SCRIPTS
+from skulkctl.cli.root import COMMANDS
 from skulkctl.contexts import Context, ContextFile, write_contexts
-from skulkctl.root import COMMANDS, build
-from skulkctl.shells import SCRIPTS
+from tests.cli.completing import candidates as values
 from tests.cli.conftest import Cli
 from tests.cli.stock import HANG, StockNode
-
-
-def values(*words: str) -> list[str]:
-    return [value for value, _ in complete(words, build())]
-
-
-VISIBLE = [name for name, entry in COMMANDS.items() if not entry.hidden]
 
 
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (("",), VISIBLE),
+        (("",), list(COMMANDS)),
         (("no",), ["nodes"]),
         (("config", ""), ["show", "path", "set", "validate"]),
         (("nodes", "-o", "j"), ["json", "jsonl"]),
         (("-o", "y"), ["yaml"]),
-        (("nodes", "--output=w"), ["--output=wide"]),
+        (("nodes", "--output=w"), ["wide"]),
         (("nodes", "--columns", "disk"), ["disk", "disk-size"]),
         (("nodes", "--columns", "name,he"), ["name,health"]),
-        (("nodes", "--sort", "-fre"), ["-free"]),
+        (("nodes", "--sort", "fre"), ["free"]),
         (("nodes", "--no-c"), ["--no-color"]),
         (("doctor", "--strict", "--columns", "r"), ["result"]),
         (("context", "ls", "--columns", "prot"), ["protected"]),
@@ -46,13 +39,15 @@ VISIBLE = [name for name, entry in COMMANDS.items() if not entry.hidden]
         (("config", "set", "logging.enabled", ""), ["true", "false"]),
         (("config", "set", "inference.kv_cache_backend", "turbo"),
          ["turboquant", "turboquant_adaptive"]),
-        (("config", "validate", ""), [":files"]),
-        (("context", "add", "x", "y", "--token-file", "a"), [":files"]),
-        (("completion", ""), ["bash", "zsh", "fish"]),
+        (("config", "validate", ""), []),
+        (("nodes", "list", ""), []),
+        (("completion", ""), ["bash", "zsh", "fish", "install"]),
+        (("completion", "install", ""), ["bash", "zsh", "fish"]),
+        (("man", "skulk"), ["skulkd"]),
         (("api", "P"), ["POST", "PUT", "PATCH"]),
         (("help", "ex"), ["exit-codes"]),
         (("nodes", "--color", "a"), ["auto", "always"]),
-        (("nonsense", ""), []),
+        (("nonsense", "no"), ["nodes"]),
         (("nodes", ""), ["list", "forget"]),
         (("nodes", "forget", "--y"), ["--yes"]),
         (("nodes", "--nonsense=x"), []),
@@ -86,16 +81,50 @@ def test_nodes_are_asked_from_the_daemon(stock: StockNode) -> None:
 
 
 def test_a_daemon_that_is_slow_or_gone_is_replaced_by_memory_and_then_silence(
-    stock: StockNode, cli: Cli
+    stock: StockNode,
 ) -> None:
     assert values("diagnose", "kite2") == ["kite2"]
     stock.on("GET", "/state", HANG)
-    result = cli("__complete", "bash", "diagnose", "kite")
-    assert result.out == (
-        "kite1\t12D3KooWAa1fXk3Jw8Zq\nkite2\t12D3KooWBb2gYm4Kx9Vr\nkite3\t12D3KooWBc3hZn5Ly7Ws\n"
+    assert values("diagnose", "kite") == ["kite1", "kite2", "kite3"]
+    assert values("diagnose", "--endpoint", "127.0.0.1:1", "") == []
+
+
+LOADED = """
+import sys
+from skulkctl.main import main
+try:
+    main([])
+except SystemExit:
+    loaded = {name for name, module in sys.modules.items() if module is not None}
+    print(*sorted(n for n in loaded if n.startswith("skulkctl.commands.")), file=sys.stderr)
+    print(*sorted(loaded & {"httpx", "rich", "yaml", "skulkd.wire"}), file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize(
+    ("typed", "shown", "loaded"),
+    [
+        ("skulkctl no", "nodes\tList the nodes", ""),
+        ("skulkctl nodes --o", "--output\tPrint as table, wide", "skulkctl.commands.nodes"),
+    ],
+)
+def test_completion_imports_only_the_command_at_hand(
+    home: Path, typed: str, shown: str, loaded: str
+) -> None:
+    asked = {
+        "_SKULKCTL_COMPLETE": "complete_fish",
+        "_TYPER_COMPLETE_FISH_ACTION": "get-args",
+        "_TYPER_COMPLETE_ARGS": typed,
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED],
+        env={**os.environ, **asked},
+        capture_output=True,
+        text=True,
+        check=True,
     )
-    assert result.err == ""
-    assert cli("__complete", "bash", "diagnose", "--endpoint", "127.0.0.1:1", "") == (0, "", "")
+    assert done.stdout.startswith(shown)
+    assert done.stderr == f"{loaded}\n\n"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="fills the backlog of a socket as Linux does")
@@ -119,20 +148,6 @@ def test_a_home_that_cannot_be_written_does_not_spoil_completion(
 ) -> None:
     (home / "completion.json").mkdir()
     assert values("diagnose", "kite1") == ["kite1"]
-
-
-@pytest.mark.parametrize(
-    ("words", "joined"),
-    [
-        (["nodes", "--output", "=", "js"], ["nodes", "--output=js"]),
-        (["nodes", "--output", "="], ["nodes", "--output="]),
-        (["nodes", "--output", "js"], ["nodes", "--output", "js"]),
-        ([""], [""]),
-        (["=", "x"], ["=", "x"]),
-    ],
-)
-def test_words_that_bash_split_at_equals_are_joined(words: list[str], joined: list[str]) -> None:
-    assert join_split_words(words) == joined
 
 
 @pytest.mark.parametrize("shell", sorted(SCRIPTS))
@@ -161,6 +176,7 @@ def test_zsh_and_fish_have_no_syntax_errors(home: Path) -> None:
         (["restart", "kite"], [r"kite\ two", "kite1", "kite3"]),
         (["restart", r"kite\ t"], [r"kite\ two"]),
         (["nodes", "--output", "=", "j"], ["json", "jsonl"]),
+        (["nodes", "--color", "="], ["auto", "always", "never"]),
         (["config", "validate", "x"], []),
     ],
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -105,7 +104,7 @@ def test_the_local_secret_is_shown_only_to_other_machines_of_our_network(
     assert is_own_network(peer) is own
     target = Target(Context("lab", ("http://kite1:1",)), local_secret="secret")
     assert target.token_for(peer) == ("secret" if own else None)
-    assert replace(target, token="given").token_for(peer) == "given"
+    assert target._replace(token="given").token_for(peer) == "given"
 
 
 def test_loopback_is_told_by_its_spelling() -> None:
@@ -116,14 +115,15 @@ def test_loopback_is_told_by_its_spelling() -> None:
 
 
 NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,20}", fullmatch=True)
+PATHS = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min_size=1)
 CONTEXTS = st.builds(
     Context,
     name=NAMES,
     endpoints=st.lists(st.sampled_from(["http://a:1", "https://b", "http://[::1]:2"]), min_size=1)
     .map(tuple),
-    token_file=st.none() | st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]))
-    .filter(bool),
+    token_file=st.none() | PATHS,
     protected=st.booleans(),
+    ca=st.none() | PATHS,
 )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.completing import candidates
 from tests.cli.conftest import Cli
 from tests.daemon_process import DaemonProcess, StartDaemon
 
@@ -63,24 +64,28 @@ def test_api_shows_what_the_daemon_says(live: DaemonProcess, cli: Cli) -> None:
     assert cli("api", "PUT", "/config", "-d", "{bad").code == 4
 
 
-def test_nodes_are_completed_from_the_daemon(live: DaemonProcess, cli: Cli) -> None:
-    assert cli("__complete", "zsh", "restart", "").out == f"kite1\t{live.node_id}\n"
+def test_nodes_are_completed_from_the_daemon(live: DaemonProcess) -> None:
+    assert candidates("restart", "") == ["kite1"]
 
 
 def test_config_set_is_written_kept_and_taken_back(
     daemon: StartDaemon, home: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = "logging:\n  enabled: false\n  ingest_url: http://logs:9428/x\n"
+    config = (
+        "# lab\nlogging:  # all nodes\n  # not yet\n  enabled: false\n"
+        "  ingest_url:   http://logs:9428/x   # rack 2\n# end\n"
+    )
     node = daemon("--name", "kite7", config=config)
     monkeypatch.setenv("SKULK_ENDPOINT", node.url)
     assert cli("config", "set", "tracing.retention_days", "9").code == 0
-    written = (node.home / "skulk.yaml").read_text()
-    assert "retention_days: 9" in written
-    assert "ingest_url: http://logs:9428/x" in written
+    with_tracing = config.replace("# end", "tracing:\n  retention_days: 9\n# end")
+    assert (node.home / "skulk.yaml").read_text() == with_tracing
     assert cli("config", "validate", str(node.home / "skulk.yaml")).code == 0
     # The retention of traces is read again each time; what logs are sent where is not.
     assert "restart needed" not in cli("config", "show").out
     assert cli("config", "set", "logging.ingest_url", "http://other:1/y").code == 0
+    other = with_tracing.replace("logs:9428/x", "other:1/y")
+    assert (node.home / "skulk.yaml").read_text() == other
     shown = cli("config", "show")
     rows = {line.split()[0]: line.split(None, 1)[1] for line in shown.out.splitlines()}
     assert rows["logging.ingest_url"].split(None, 2) == [
@@ -89,7 +94,7 @@ def test_config_set_is_written_kept_and_taken_back(
         "restart needed",
     ]
     assert rows["tracing.retention_days"].split() == ["9", "-", "-"]
-    assert "hint: use what is configured:  skulkctl restart kite7" in shown.err
+    assert "hint: apply the configured values:  skulkctl restart kite7" in shown.err
     document = json.loads(cli("config", "show", "-o", "json").out)
     pending = [item for item in document["items"] if item["restartNeeded"]]
     assert [(item["value"], item["pending"]["value"]) for item in pending] == [
@@ -106,9 +111,9 @@ def test_config_set_is_written_kept_and_taken_back(
     assert "warning: --name overrides node.name on this node" in overridden.err
     assert "hint:" not in overridden.err
     assert cli("config", "set", "tracing.retention_days", "--unset").code == 0
-    after = (node.home / "skulk.yaml").read_text()
-    assert "retention_days" not in after
-    assert "ingest_url" in after
+    added = "runtime:\n  queue: 7\nnode:\n  name: kite9\n# end"
+    left = other.replace("tracing:\n  retention_days: 9\n", "").replace("# end", added)
+    assert (node.home / "skulk.yaml").read_text() == left
 
 
 def test_config_show_says_that_tracing_was_switched(

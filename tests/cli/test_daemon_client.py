@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,14 +11,10 @@ from aiohttp import web
 
 from skulkctl.contexts import Context, Target
 from skulkctl.daemon.client import AsyncDaemon, Daemon, Endpoints
-from skulkctl.daemon.codes import CODES, exception_for
 from skulkctl.daemon.reading import Unreadable, read_model
 from skulkctl.daemon.state import ClusterState, Part
-from skulkctl.errors import CliError, DeadlinePassed, NotFound, Refused, ServerFailed, Unreachable
+from skulkctl.errors import CliError, DeadlinePassed, NotFound, Refused, Unreachable
 from skulkctl.polling import poll_until
-from skulkd.cluster import commands, commits
-from skulkd.placement import refusals
-from skulkd.store import errors as store_errors
 from skulkd.wire.cluster import ClusterView
 from skulkd.wire.ids import ModelId
 from skulkd.wire.machine import NodeNetworkInfo
@@ -193,43 +188,6 @@ def test_items_of_a_list_are_left_out_one_by_one() -> None:
 def test_what_lacks_the_essential_is_unreadable(document: object) -> None:
     with pytest.raises(Unreadable):
         read_model(ClusterView, document, lambda text: None)
-
-
-def _codes_of_the_daemon() -> set[str]:
-    placement = {
-        one.__name__
-        for _, one in inspect.getmembers(refusals, inspect.isclass)
-        if issubclass(one, refusals.Refusal) and one is not refusals.Refusal
-    }
-    store = {
-        one.kind
-        for _, one in inspect.getmembers(store_errors, inspect.isclass)
-        if issubclass(one, store_errors.StoreError)
-    }
-    command = {commands.NO_MASTER, commands.CLUSTER_DOWN, commits.STORAGE_FULL}
-    return placement | store | command | {commits.STORAGE_FAILED}
-
-
-def test_every_code_of_the_daemon_is_in_the_table() -> None:
-    assert _codes_of_the_daemon() <= CODES.keys()
-
-
-@pytest.mark.parametrize(
-    ("code", "status", "kind"),
-    [
-        ("DoesNotFit", 400, Refused),
-        ("InfoPending", 503, Refused),
-        ("unknown_model", 400, NotFound),
-        ("of_the_future", 503, Refused),
-        (None, 404, NotFound),
-        (None, 409, Refused),
-        (None, 500, ServerFailed),
-    ],
-)
-def test_a_code_decides_before_the_status(
-    code: str | None, status: int, kind: type[CliError]
-) -> None:
-    assert exception_for(code, status) is kind
 
 
 def test_polling_looks_at_least_once_and_forgives_only_requests_for_a_while() -> None:

@@ -13,15 +13,14 @@ from typing import Any
 
 import pytest
 
-from skulkctl.command import new_context
+from skulkctl.cli.command import new_context
+from skulkctl.cli.options import Display, Format, Table, params_of
+from skulkctl.cli.resources import RESOURCES
+from skulkctl.cli.root import COMMANDS, build
+from skulkctl.cli.topics import FORMATS as EXPLAINED
+from skulkctl.cli.topics import TOPICS
 from skulkctl.errors import CliError
 from skulkctl.exits import MEANINGS, ExitCode
-from skulkctl.options import TABLE, TALK
-from skulkctl.output import FORMATS
-from skulkctl.resources import RESOURCES
-from skulkctl.root import COMMANDS, build
-from skulkctl.topics import FORMATS as EXPLAINED
-from skulkctl.topics import TOPICS
 from tests.cli.conftest import ROOT, Cli
 
 
@@ -96,9 +95,9 @@ def test_every_command_has_examples_that_name_it(path: str) -> None:
 @pytest.mark.parametrize("path", LEAVES)
 def test_every_command_takes_the_common_options(path: str) -> None:
     names = {param.name for param in LEAVES[path].params}
-    assert set(TALK) <= names
+    assert {param.name for param in params_of(Display)} <= names
     if path.removeprefix("skulkctl ") in RESOURCES:
-        assert {*TABLE, "output"} <= names
+        assert {*(param.name for param in params_of(Table)), "format"} <= names
 
 
 @pytest.mark.parametrize("path", LEAVES)
@@ -132,7 +131,7 @@ def test_the_root_summary_matches_what_each_module_holds(cli: Cli) -> None:
 def test_topics_are_printed_and_complete(cli: Cli) -> None:
     for topic in TOPICS:
         assert cli("help", topic).code == 0
-    assert tuple(EXPLAINED) == FORMATS
+    assert list(EXPLAINED) == list(Format)
     assert set(MEANINGS) == set(ExitCode)
     shown = cli("help", "exit-codes").out
     assert all(f"  {int(code):<3}  " in shown for code in ExitCode)

@@ -10,10 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skulkctl.commands.config import PROBLEMS as CONFIG_PROBLEMS
+from skulkctl.chat.load_curve import CURVE
+from skulkctl.cli.resources import RESOURCES
 from skulkctl.commands.context import CONTEXTS
+from skulkctl.daemon.reading import read_model
+from skulkctl.diagnostics.page import diagnostics_page
 from skulkctl.doctor.checklist import CHECKS
-from skulkctl.layout import (
+from skulkctl.models.rows import MODELS
+from skulkctl.nodes.load import LOAD
+from skulkctl.nodes.rows import NODES
+from skulkctl.nodes.status_page import PROBLEMS, status_screen
+from skulkctl.output.formats import Style
+from skulkctl.output.layout import (
     elide,
     pairs,
     time_of_day,
@@ -22,25 +30,22 @@ from skulkctl.layout import (
     without_owner,
     wrap,
 )
-from skulkctl.models.rows import MODELS
-from skulkctl.nodes.load import LOAD
-from skulkctl.nodes.rows import NODES
-from skulkctl.nodes.status_page import PROBLEMS, status_screen
-from skulkctl.output import Style
+from skulkctl.output.tables import Column, Resource, render
+from skulkctl.output.terminal import width
 from skulkctl.placement.instances import INSTANCES
 from skulkctl.placement.plans import plan_screen
 from skulkctl.placement.previews import PREVIEWS, preview_screen
-from skulkctl.resources import RESOURCES
-from skulkctl.screen import width
+from skulkctl.settings.rows import PROBLEMS as CONFIG_PROBLEMS
+from skulkctl.settings.rows import SETTINGS
 from skulkctl.storage.purge import AFTER, PURGE
 from skulkctl.storage.rows import COPIES, STORAGE
 from skulkctl.storage.store import STORE
-from skulkctl.tables import Column, Resource, render
-from skulkctl.views.config import SETTINGS
-from skulkctl.views.diagnostics import diagnostics_screen
-from skulkctl.views.swarm import swarm_screen
-from skulkctl.views.tokens import TOKENS
-from skulkctl.views.traces import STATS, TRACES
+from skulkctl.swarm.pages import status_page as swarm_page
+from skulkctl.tokens.rows import TOKENS
+from skulkctl.traces.rows import STATS, TRACES
+from skulkd.wire.diagnostics import NodeDiagnostics
+from skulkd.wire.swarm import SwarmStatus
+from tests.cli.builders import a_recorder_entry, a_supervised_runner
 from tests.cli.stock import recorded
 
 GIB = 1024**3
@@ -234,6 +239,19 @@ LISTS: dict[str, tuple[Resource, list[Item]]] = {
             count=[12345] * 3,
         ),
     ),
+    "bench": (
+        CURVE,
+        rows(
+            concurrency=[1, 128, 1024],
+            requests=[4, 512, 4096],
+            failed=[0] * 3,
+            firstTokenSecondsP50=[0.2, 12.5, 190.0],
+            firstTokenSecondsP90=[0.3, 190.0, 3700.0],
+            tokensPerSecondPerClient=[None, 1117.2, 3.5],
+            tokensPerSecond=[1117.2] * 3,
+            knee=[False, True, False],
+        ),
+    ),
     "config show": (
         SETTINGS,
         rows(
@@ -297,7 +315,7 @@ LISTS: dict[str, tuple[Resource, list[Item]]] = {
 }
 
 
-def diagnostics() -> Any:
+def diagnostics() -> NodeDiagnostics:
     document = recorded("diagnostics_node")
     document["runtime"]["configPath"] = "/Users/operator/.config/skulk/skulk.yaml"
     document["resources"]["network"] = {
@@ -318,35 +336,25 @@ def diagnostics() -> Any:
             f"--instance {UUIDS[0]} --rank 1 --socket /tmp/skulk-501/runner-1.sock",
         }
     ]
+    shard = {"deviceRank": 1, "worldSize": 3, "startLayer": 14, "endLayer": 28, "nLayers": 56}
+    waiting = "waiting for the activations of rank 0 since 14:00:00"
+    entry = a_recorder_entry(
+        "2026-05-04T14:00:00.123456Z", "decode_stream", "pipeline_last_eval_enter", waiting
+    )
     document["supervisorRunners"] = [
         {
-            "runnerId": uuid,
+            **a_supervised_runner(uuid, "decode_wait_first_token"),
+            **shard,
             "modelId": model,
-            "deviceRank": 1,
-            "worldSize": 3,
-            "startLayer": 14,
-            "endLayer": 28,
-            "nLayers": 56,
             "pid": 41_117,
-            "processAlive": True,
             "statusKind": "RunnerWarmingUp",
-            "phase": "decode_wait",
             "secondsInPhase": 17.5,
-            "inProgressTasks": [{}],
-            "flightRecorder": [
-                {
-                    "at": "2026-05-04T14:00:00.123456Z",
-                    "context": {"rank": 1},
-                    "event": "pipeline_last_eval_enter",
-                    "phase": "decode_stream",
-                    "detail": "waiting for the activations of rank 0 since 14:00:00",
-                }
-            ],
+            "flightRecorder": [entry],
         }
         for uuid, model in zip(UUIDS, MODEL_IDS, strict=True)
     ]
     document["warnings"] = [MESSAGE]
-    return document
+    return read_model(NodeDiagnostics, document, pytest.fail)
 
 
 def status() -> Item:
@@ -369,16 +377,16 @@ def status() -> Item:
     }
 
 
-def swarm() -> Item:
-    return {
-        "configured": True,
-        "node_id": "shn_0123456789abcdef",
-        "state": "polling",
-        "gateway_base_url": "https://gateway.example.net/self-hosted",
-        "models": list(MODEL_IDS) * 2,
-        "running_jobs": dict.fromkeys(UUIDS, "chat"),
-        "problems": [MESSAGE],
-    }
+def swarm() -> SwarmStatus:
+    return SwarmStatus(
+        configured=True,
+        node_id="shn_0123456789abcdef",
+        state="polling",
+        gateway_base_url="https://gateway.example.net/self-hosted",
+        models=list(MODEL_IDS) * 2,
+        running_jobs=dict.fromkeys(UUIDS, "chat"),
+        problems=[MESSAGE],
+    )
 
 
 def listed(resource: Resource, items: list[Item], form: str) -> Callable[[int | None], str]:
@@ -392,17 +400,18 @@ PAGES: dict[str, Draw] = {
     **{f"{name} -o wide": listed(*table, "wide") for name, table in LISTS.items()},
     "preview page": lambda room: preview_screen(preview_rows(), "", room),
     "place --dry-run": lambda room: plan_screen(preview_rows()[0], room).partition("\n\n")[2],
-    "diagnose": lambda room: diagnostics_screen(diagnostics(), False, False, room),
-    "diagnose -o wide": lambda room: diagnostics_screen(diagnostics(), True, False, room),
-    "status": lambda room: status_screen(status(), False, room),
-    "swarm status": lambda room: swarm_screen(swarm(), room),
+    "diagnose": lambda room: diagnostics_page(diagnostics(), False, False, room),
+    "diagnose -o wide": lambda room: diagnostics_page(diagnostics(), True, False, room),
+    "status": lambda room: status_screen(status(), node_rows(), False, room),
+    "swarm status": lambda room: swarm_page(swarm(), room),
 }
 
-TERMINALS = (60, 80, 120)
+TERMINALS = (40, 60, 80, 120, 200)
 
 
 def words(text: str) -> set[str]:
-    return {word for word in re.split(r"[\s,]+", text) if word}
+    """Without symbols and bars, which only repeat what is told in words."""
+    return {word for word in re.split(r"[\s,●▲✖◌·█▉▊▋▌▍▎▏░]+", text) if word}
 
 
 def is_shortened(word: str, whole: set[str]) -> bool:
@@ -534,8 +543,8 @@ def test_blocks_leave_out_empty_fields_unless_they_were_asked_for() -> None:
 
 def test_a_wrapped_status_word_keeps_its_colour() -> None:
     column = Column("state", "s", "S.", status=True)
-    painted = render([column], [{"s": "NO ANSWER"}], colour=True, room=6)
-    assert painted == "STATE\n\x1b[31mNO\x1b[0m\n\x1b[31mANSWER\x1b[0m\n"
+    painted = render([column], [{"s": "NO ANSWER"}], colour=True, room=6).splitlines()
+    assert painted[1:] == ["\x1b[31m✖ NO\x1b[0m", "\x1b[31mANSWER\x1b[0m"]
 
 
 def test_names_lose_only_what_is_not_needed() -> None:

@@ -7,17 +7,17 @@ import json
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from skulkctl.follow import changes, differences
 from skulkctl.nodes.rows import skew, trip
+from skulkctl.output.watching import changes, differences
 from tests.cli.conftest import Cli
 from tests.cli.stock import KITE1, KITE2, KITE3, Reply, StockNode, recorded
 from tests.daemon_process import wait_until
+from tests.skulkctl_process import start_skulkctl
 
 
 def member(node_id: str, name: str, **extra: Any) -> dict[str, Any]:
@@ -62,7 +62,8 @@ def test_status_names_master_session_and_its_age(cli: Cli, stock: StockNode) -> 
     stock.on("GET", "/v1/cluster", ALL_WELL)
     result = cli("status")
     assert result.code == 0
-    assert "master    kite1\nsession   s/7  for 2m10s\n" in result.out
+    assert result.out.startswith("ok · ")
+    assert " · 3 nodes · master kite1 for 2m10s · " in result.out
     document = json.loads(cli("status", "-o", "json").out)
     assert document["session"] == {"id": "s/7", "ageSeconds": 130.0}
 
@@ -110,7 +111,7 @@ def test_nodes_that_cannot_be_asked_are_told_by_the_stock_way(cli: Cli, stock: S
     stock.on("GET", "/v1/cluster", Reply(500, {"error": {"message": "broken", "code": 500}}))
     result = cli("nodes")
     assert result.code == 8
-    assert "could not ask the nodes" in result.err
+    assert "could not query the nodes" in result.err
 
 
 @pytest.mark.parametrize(
@@ -152,12 +153,11 @@ def test_watch_refuses_formats_that_need_an_end(cli: Cli, stock: StockNode) -> N
 
 @contextlib.contextmanager
 def watching(*arguments: str) -> Iterator[subprocess.Popen[str]]:
-    child = subprocess.Popen(
-        [sys.executable, "-m", "skulkctl", "nodes", "--watch", *arguments],
+    child = start_skulkctl(
+        *("nodes", "--watch", *arguments),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # noqa: PLW1509
     )
     try:
         yield child
@@ -230,7 +230,8 @@ def test_a_lost_node_is_listed_everywhere(cli: Cli, stock: StockNode) -> None:
     )
     shown = cli("status")
     assert shown.code == 8
-    assert "nodes     3  kite1, kite2, kite3; lost: kite4\n" in shown.out
+    assert " · 3 of 4 nodes · " in shown.out
+    assert ["error", "kite4", "lost"] in [line.split()[:3] for line in shown.out.splitlines()]
     assert cli("status", "--check").code == 7
     document = json.loads(cli("status", "-o", "json").out)
     [problem] = document["problems"]
@@ -238,7 +239,8 @@ def test_a_lost_node_is_listed_everywhere(cli: Cli, stock: StockNode) -> None:
     assert [one["name"] for one in document["nodes"]] == ["kite1", "kite2", "kite3"]
     assert [one["name"] for one in document["lost"]] == ["kite4"]
     assert "lost" in cli("doctor", "-q").out.split()
-    stock.on("GET", "/v1/diagnostics/cluster/timeline", {"runners": []})
+    timeline = {"generatedAt": "2026-03-04T12:05:05Z", "localNodeId": KITE1, "runners": []}
+    stock.on("GET", "/v1/diagnostics/cluster/timeline", timeline)
     top = json.loads(cli("top", "-o", "json").out)
     assert {one["name"]: one["health"] for one in top["nodes"]}["kite4"] == "lost"
 

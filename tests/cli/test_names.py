@@ -69,9 +69,9 @@ def test_changing_needs_four_characters_or_a_whole_name(
     told: list[str] = []
     with pytest.raises(UsageMistake) as raised:
         find_one("thing", THINGS, typed, told.append)
-    assert raised.value.what == f"{typed} is too short to tell which thing to change"
+    assert raised.value.what == f"{typed} is too short to identify the thing to change"
     assert raised.value.why == candidates
-    assert raised.value.hints == ("type at least 4 characters, or a whole name",)
+    assert raised.value.hints == ("type at least 4 characters, or the full name",)
     assert told == []
 
 

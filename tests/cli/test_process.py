@@ -14,17 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from skulkctl.command import Entry
+from skulkctl.cli.command import Entry
 from skulkctl.main import main
 from skulkd import __version__
 from tests.cli.conftest import Cli
 from tests.cli.stock import HANG, KITE1, KITE2, StockNode
 from tests.daemon_process import wait_until
-
-
-def start(*arguments: str, **settings: object) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "skulkctl", *arguments]
-    return subprocess.Popen(command, **settings)  # type: ignore[call-overload,no-any-return]
+from tests.skulkctl_process import start_skulkctl
 
 
 def on_terminal(
@@ -33,7 +29,7 @@ def on_terminal(
     """Run with a terminal on all three streams; exit code and everything it showed."""
     leader, follower = pty.openpty()
     env = {**os.environ, **(environ or {})}
-    child = start(*arguments, stdin=follower, stdout=follower, stderr=follower, env=env)
+    child = start_skulkctl(*arguments, stdin=follower, stdout=follower, stderr=follower, env=env)
     os.close(follower)
     os.write(leader, typed.encode())
     shown = b""
@@ -55,7 +51,7 @@ def test_help_shows_every_command_without_importing_them(home: Path) -> None:
         "print([m for m in sys.modules if m.startswith('skulkctl.commands.')])"
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert re.search(r"^  doctor +Run the health checklist\.$", shown.stdout, re.MULTILINE)
+    assert re.search(r"^  doctor +Run the health checks\.$", shown.stdout, re.MULTILINE)
     assert shown.stdout.endswith("[]\n")
 
 
@@ -93,7 +89,7 @@ def test_no_daemon_is_exit_5_with_the_address_and_the_command(process: Cli) -> N
 def test_a_closed_pipe_ends_quietly(stock: StockNode, arguments: tuple[str, ...]) -> None:
     reader, writer = os.pipe()
     os.close(reader)
-    child = start(*arguments, stdout=writer, stderr=subprocess.PIPE)
+    child = start_skulkctl(*arguments, stdout=writer, stderr=subprocess.PIPE)
     os.close(writer)
     _, said = child.communicate(timeout=600)
     assert b"Traceback" not in said
@@ -106,7 +102,7 @@ def test_a_closed_pipe_ends_quietly(stock: StockNode, arguments: tuple[str, ...]
 @pytest.mark.parametrize("arguments", [("help", "output"), ("--help",), ("--version",)])
 def test_a_full_disk_is_an_error(home: Path, arguments: tuple[str, ...]) -> None:
     with Path("/dev/full").open("wb") as full:
-        child = start(*arguments, stdout=full, stderr=subprocess.PIPE)
+        child = start_skulkctl(*arguments, stdout=full, stderr=subprocess.PIPE)
         _, said = child.communicate(timeout=600)
     assert child.returncode == 1
     assert said == b"error: cannot write the output\n  No space left on device\n"
@@ -114,7 +110,7 @@ def test_a_full_disk_is_an_error(home: Path, arguments: tuple[str, ...]) -> None
 
 def test_ctrl_c_is_exit_130_without_a_traceback(stock: StockNode) -> None:
     stock.on("GET", "/state", HANG)
-    child = start("nodes", stderr=subprocess.PIPE, stdout=subprocess.PIPE)
+    child = start_skulkctl("nodes", stderr=subprocess.PIPE, stdout=subprocess.PIPE)
     wait_until(lambda: stock.seen, "the request")
     child.send_signal(signal.SIGINT)
     out, said = child.communicate(timeout=600)
@@ -123,7 +119,7 @@ def test_ctrl_c_is_exit_130_without_a_traceback(stock: StockNode) -> None:
 
 def test_ctrl_c_after_a_change_was_sent_says_that_it_may_happen(stock: StockNode) -> None:
     stock.on("POST", "/admin/restart", HANG)
-    child = start("restart", "kite2", "--yes", stderr=subprocess.PIPE)
+    child = start_skulkctl("restart", "kite2", "--yes", stderr=subprocess.PIPE)
     wait_until(lambda: stock.seen and stock.seen[-1].method == "POST", "the request")
     child.send_signal(signal.SIGINT)
     _, said = child.communicate(timeout=600)
@@ -133,20 +129,20 @@ def test_ctrl_c_after_a_change_was_sent_says_that_it_may_happen(stock: StockNode
 
 def test_ctrl_c_while_waiting_says_what_continues(stock: StockNode) -> None:
     stock.on("POST", "/admin/restart", {"status": "restart_sent", "node_id": KITE2})
-    child = start("restart", "kite2", "--yes", "--wait", stderr=subprocess.PIPE)
+    child = start_skulkctl("restart", "kite2", "--yes", "--wait", stderr=subprocess.PIPE)
     wait_until(lambda: [seen.method for seen in stock.seen][-2:] == ["POST", "GET"], "the wait")
     child.send_signal(signal.SIGINT)
     _, said = child.communicate(timeout=600)
     assert child.returncode == 130
-    assert said.endswith(b"warning: interrupted; kite2 goes on restarting\n")
+    assert said.endswith(b"warning: interrupted; kite2 continues restarting\n")
 
 
 def test_a_terminal_gets_colour_unless_it_does_not_want_it(stock: StockNode) -> None:
     arguments = ("nodes", "--columns", "name,health")
     code, shown = on_terminal(*arguments)
     assert code == 8
-    assert shown.startswith("NAME   HEALTH\nkite1  \x1b[32mok\x1b[0m\n")
-    assert "\x1b[31mNO ANSWER\x1b[0m" in shown
+    assert "kite1  \x1b[32m● ok\x1b[0m\n" in shown
+    assert "\x1b[31m✖ NO ANSWER\x1b[0m" in shown
     for refused in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
         assert "\x1b" not in on_terminal(*arguments, environ=refused)[1]
     assert "\x1b" not in on_terminal(*arguments, "--no-color")[1]
@@ -164,7 +160,7 @@ def test_a_moderate_question_takes_yes_for_yes_only(
     stock.on("POST", "/admin/restart", {"status": "restart_sent", "node_id": KITE2})
     ended, shown = on_terminal("restart", "kite2", typed=typed)
     assert ended == code
-    assert "go on? [y/N] " in shown
+    assert "continue? [y/N] " in shown
     assert ("POST" in [seen.method for seen in stock.seen]) == (code == 0)
 
 
@@ -173,13 +169,13 @@ def test_a_severe_question_wants_the_name(stock: StockNode, typed: str, code: in
     stock.on("POST", "/admin/restart", {"status": "restarting", "node_id": KITE1})
     ended, shown = on_terminal("restart", "kite1", typed=typed)
     assert ended == code
-    assert "type kite1 to go on: " in shown
+    assert "type kite1 to continue: " in shown
 
 
 def test_questions_are_asked_on_stderr_and_the_answer_is_data(stock: StockNode) -> None:
     stock.on("POST", "/admin/restart", {"status": "restart_sent", "node_id": KITE2})
     leader, follower = pty.openpty()
-    child = start(
+    child = start_skulkctl(
         "restart", "kite2", stdin=follower, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     os.close(follower)
@@ -187,7 +183,7 @@ def test_questions_are_asked_on_stderr_and_the_answer_is_data(stock: StockNode) 
     out, said = child.communicate(timeout=600)
     os.close(leader)
     assert out == f"restarting kite2 ({KITE2})\n".encode()
-    assert b"go on? [y/N] " in said
+    assert b"continue? [y/N] " in said
 
 
 def test_data_can_come_from_stdin(stock: StockNode, process: Cli) -> None:
@@ -215,10 +211,10 @@ def test_a_crash_leaves_a_report_and_no_traceback(
     said = capsys.readouterr().err
     (report,) = (home / "crashes").iterdir()
     assert said == (
-        "error: skulkctl itself failed; this is a bug\n"
+        "error: skulkctl crashed; this is a bug\n"
         "  ZeroDivisionError: integer division or modulo by zero\n"
-        f"  the report is in {report}\n"
-        "hint: see it now:  add -v\n"
+        f"  the crash report is in {report}\n"
+        "hint: print the traceback:  add -v\n"
     )
     assert "Traceback" in report.read_text()
     assert report.stat().st_mode & 0o777 == 0o600
@@ -238,4 +234,4 @@ def test_a_crash_report_that_cannot_be_written_does_not_hide_the_crash(
     assert main(["crash"], CRASHING) == 1
     said = capsys.readouterr().err
     assert "ZeroDivisionError" in said
-    assert "no report could be written" in said
+    assert "the crash report could not be written" in said

@@ -18,7 +18,7 @@ def test_config_show_on_a_stock_node_says_that_origins_are_missing(
     assert result.code == 0
     assert "model_store.staging.staging_keep_recent_gb  40              skulk.yaml\n" in result.out
     assert "hf_token                                    (hidden)        skulk.yaml\n" in result.out
-    assert result.err.startswith("note: this server does not say where values come from")
+    assert result.err.startswith("note: this server does not report where values come from")
 
 
 def test_config_set_sends_the_whole_configuration_back(cli: Cli, stock: StockNode) -> None:
@@ -27,7 +27,7 @@ def test_config_set_sends_the_whole_configuration_back(cli: Cli, stock: StockNod
     assert result == (
         0,
         "model_store.staging.staging_keep_recent_gb: 40 -> 10.0\n",
-        "note: Saved.\nhint: it takes effect after a restart:  skulkctl restart NODE\n",
+        "note: Saved.\nhint: to apply it, run:  skulkctl restart NODE\n",
     )
     sent = json.loads(stock.seen[-1].body)
     expected = recorded("config")["config"]
@@ -153,7 +153,7 @@ def test_restart_wait_gives_up_at_its_deadline_with_exit_6(cli: Cli, stock: Stoc
     stock.on("POST", "/admin/restart", {"status": "restart_sent", "node_id": KITE2})
     result = cli("restart", "kite2", "--yes", "--wait", "--timeout", "700ms")
     assert result.code == 6
-    assert "the restart may go on" in result.err
+    assert "it may still restart" in result.err
 
 
 def test_a_protected_context_wants_its_name_for_every_change(
@@ -189,9 +189,15 @@ def test_a_protected_context_wants_its_name_for_every_change(
     ("command", "told"),
     [
         (("trace", "on"), "would switch tracing on\n"),
-        (("trace", "off"), "would switch tracing off; it is off already\n"),
-        (("swarm", "pause"), "note: would stop asking the gateway for work; its state is polling"),
-        (("swarm", "resume"), "note: would ask the gateway for work again; its state is polling"),
+        (("trace", "off"), "would switch tracing off; it is already off\n"),
+        (
+            ("swarm", "pause"),
+            "note: would stop requesting work from the gateway; its state is polling",
+        ),
+        (
+            ("swarm", "resume"),
+            "note: would request work from the gateway again; its state is polling",
+        ),
     ],
 )
 def test_a_dry_run_of_a_switch_changes_nothing(

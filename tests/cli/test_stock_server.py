@@ -14,30 +14,36 @@ from tests.cli.stock import KITE1, KITE2, KITE3, STORAGE, Reply, StockNode, reco
 def test_status_shows_the_cluster_on_one_screen(cli: Cli, stock: StockNode) -> None:
     assert cli("status") == (
         8,
-        "cluster   error  1 problem, 6 warnings\n"
-        "context   -\n"
-        f"endpoint  {stock.url}\n"
-        "nodes     3  kite1, kite2, kite3\n"
-        "master    kite1\n"
-        "version   1.3.0\n"
-        "memory    60.0 GiB free of 96.0 GiB, 2 of 3 nodes measured\n"
-        "disk      83.0 GiB free of 1.1 TiB, 2 of 3 nodes measured\n"
-        "tracing   off\n"
+        f"error · {stock.url} · 3 nodes · master kite1 · 1 problem, 6 warnings\n"
+        "memory 60.0 GiB free of 96.0 GiB, 2 of 3 nodes measured · disk 83.0 GiB free of 1.1 TiB, "
+        "2 of 3 nodes measured · tracing off · version 1.3.0\n"
         "\n"
-        "INSTANCE                              MODEL                                     "
-        "READY  STATUS    NODES\n"
-        "7f3c2a10-0b52-4a6e-9a61-1f0c6f1b2d01  mlx-community/Llama-3.2-1B-Instruct-4bit  "
-        "1/2    starting  kite1,kite2\n"
-        "\n"
-        "LEVEL  WHERE  PROBLEM    MESSAGE\n"
-        "error  kite3  no_answer  no answer: ReadTimeout: timed out\n"
-        "warn   kite2  disk_low   8.0 GiB free of 228.0 GiB\n"
-        "warn   -      version    no version known of kite3\n"
-        "warn   -      memory     no memory reading of kite3; nothing can be placed there\n"
+        "LEVEL  WHERE  PROBLEM    MESSAGE                                                "
+        "          WHAT TO DO\n"
+        "error  kite3  no_answer  no answer: ReadTimeout: timed out                      "
+        "          skulkctl diagnose kite3\n"
+        "warn   kite2  disk_low   8.0 GiB free of 228.0 GiB                              "
+        "          free space on the models volume\n"
+        "warn   -      version    unknown version on kite3                               "
+        "          skulkctl nodes -o wide\n"
+        "warn   -      memory     "
+        "no memory reading of kite3; nothing can be placed there          skulkctl diagnose kite3\n"
         "warn   -      instances  "
-        "mlx-community/Llama-3.2-1B-Instruct-4bit is starting, 1/2 ready\n"
-        "warn   kite2  warnings   wired memory is 3.0 GiB with no live runner\n"
-        "warn   -      disk       no disk reading of kite3\n",
+        "mlx-community/Llama-3.2-1B-Instruct-4bit is starting, 1/2 ready  skulkctl status\n"
+        "warn   kite2  warnings   wired memory is 3.0 GiB with no live runner            "
+        "          skulkctl diagnose kite2\n"
+        "warn   -      disk       no disk reading of kite3                               "
+        "          skulkctl diagnose kite3\n"
+        "\n"
+        "NODE     HEALTH              MEMORY  DISK FREE  WORK\n"
+        "kite1 ♛  ok         24.0 of 64.0GiB    75.0GiB  idle\n"
+        "kite2    warn       12.0 of 32.0GiB     8.0GiB  idle\n"
+        "kite3    NO ANSWER                -          -  -\n"
+        "\n"
+        "MODEL                                     STATE     WHERE        DETAIL       "
+        "REQUESTS  INSTANCE\n"
+        "mlx-community/Llama-3.2-1B-Instruct-4bit  starting  kite1,kite2  loading 3/8    "
+        "     0  7f3c2a10-0b52-4a6e-9a61-1f0c6f1b2d01\n",
         "hint: skulkctl doctor\n",
     )
 
@@ -246,7 +252,7 @@ def test_diagnose_of_a_known_but_silent_node_exits_8(cli: Cli, stock: StockNode)
     assert cli("diagnose", "kite3") == (
         8,
         "",
-        "error: kite3 did not answer\n"
+        "error: kite3 did not respond\n"
         f"  Node diagnostics endpoint not reachable: {KITE3}\n"
         "hint: skulkctl nodes\n",
     )

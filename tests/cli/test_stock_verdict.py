@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.builders import a_request
+from tests.cli.builders import a_request, a_supervised_runner
 from tests.cli.conftest import Cli
 from tests.cli.stock import KITE1, StockNode, recorded
 from tests.timeline.builders import INSTANCE, MODEL, TASK
@@ -43,7 +43,8 @@ def with_waiting_task(stock: StockNode, sent_s: float) -> None:
 
 def _diagnostics(sent_s: float) -> object:
     found = recorded("diagnostics_cluster")
-    record = {"runnerId": "r-1", "pendingTaskIds": [TASK], "lastTaskSentAt": ago(sent_s)}
+    record = a_supervised_runner("r-1", "idle")
+    record |= {"pendingTaskIds": [TASK], "lastTaskSentAt": ago(sent_s)}
     found["nodes"][0]["diagnostics"]["supervisorRunners"] = [record]
     return found
 

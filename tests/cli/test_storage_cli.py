@@ -11,8 +11,8 @@ import pytest
 from skulkctl.daemon.state import ClusterState
 from skulkctl.doctor.checks import storage as storage_check
 from skulkctl.doctor.facts import Facts
-from skulkctl.follow import changes
-from skulkctl.output import Style
+from skulkctl.output.formats import Style
+from skulkctl.output.watching import changes
 from skulkctl.storage.purge import gains, purge_items
 from skulkctl.storage.rows import COPIES, STORAGE, copies_of, storage_items, total_of
 from skulkd.wire.storage import ClusterStorage, PurgeResult
@@ -239,7 +239,7 @@ def test_a_model_that_is_in_use_is_refused_with_its_user(stock: StockNode, cli: 
     stock.on("POST", "/v1/cluster/purge-staging", lambda seen: purge_answer(seen, used=True))
     done = cli("purge-staging", "org/used", "--yes")
     assert done.code == 4
-    assert "org/used is in use and stays" in done.err
+    assert "org/used is in use and was not purged" in done.err
     assert "org/used on kite1: instance 1" in done.err
 
 
@@ -271,7 +271,7 @@ def test_a_stock_node_is_never_asked_to_purge_what_is_in_use(stock: StockNode, c
     stock.on("POST", "/store/purge-staging", {"commandId": "c", "message": "m"})
     done = cli("purge-staging", "--yes")
     assert done.code == 4
-    assert "cannot say what a purge would delete" in done.err
+    assert "cannot preview a purge" in done.err
     assert not [seen for seen in stock.seen if seen.path == "/store/purge-staging"]
 
 
@@ -344,7 +344,7 @@ def test_a_pull_that_fails_names_the_cause(stock: StockNode, cli: Cli) -> None:
     done = cli("model", "pull", "org/m")
     assert done.code == 1
     assert "the hub is away" in done.err
-    assert "hint: try again, it resumes:  skulkctl model pull org/m" in done.err
+    assert "hint: resume the download:  skulkctl model pull org/m" in done.err
 
 
 def test_pull_of_a_word_that_is_no_model_is_a_usage_mistake(stock: StockNode, cli: Cli) -> None:

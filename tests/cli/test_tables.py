@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from skulkctl.cli.options import Format
 from skulkctl.errors import UsageMistake
-from skulkctl.output import FORMATS, Style
-from skulkctl.screen import printable, wants_colour, width
-from skulkctl.tables import Column, Resource, render, size
+from skulkctl.output.formats import Style
+from skulkctl.output.tables import Column, Resource, render, size
+from skulkctl.output.terminal import printable, wants_colour, width
 
 BOOKS = Resource(
     kind="BookList",
@@ -78,7 +79,7 @@ def test_json_yaml_jsonl_and_name_hold_the_same_items() -> None:
 
     import yaml
 
-    texts = {name: Style(format=name).rows(BOOKS, ITEMS) for name in FORMATS}
+    texts = {name: Style(format=name).rows(BOOKS, ITEMS) for name in Format}
     document = {"apiVersion": "skulkctl/v1", "kind": "BookList", "items": ITEMS}
     assert json.loads(texts["json"]) == document
     assert yaml.safe_load(texts["yaml"]) == document
@@ -102,7 +103,7 @@ def test_control_characters_never_reach_the_terminal() -> None:
 def test_colour_marks_only_status_words_and_keeps_the_width() -> None:
     columns = BOOKS.choose("state,title", wide=False)
     painted = render(columns, ITEMS, colour=True)
-    assert painted.splitlines()[0] == "STATE  TITLE"
+    assert painted.splitlines()[0] == "\x1b[2mSTATE\x1b[0m  \x1b[2mTITLE\x1b[0m"
     assert painted.splitlines()[1] == "\x1b[32mok\x1b[0m     Beta"
     assert "\x1b[33mwarn\x1b[0m" in painted
     assert render(columns, [{"title": "ready"}], headers=False, colour=True) == "-  ready\n"

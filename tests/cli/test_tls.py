@@ -98,7 +98,7 @@ def test_a_renewed_authority_keeps_its_key_and_its_nodes(cli: Cli, pki: Path) ->
         (("issue", "../x"), 2, "cannot name a node"),
         (("issue", "a" * 64), 2, "cannot name a node"),
         (("issue", "10.0.0.1"), 2, "add  --ip 10.0.0.1"),
-        (("issue", "CA"), 2, "the authority's files"),
+        (("issue", "CA"), 2, "the CA's files"),
         (("issue", "kite1", "--host", "10.0.0.1"), 2, "give it with --ip"),
         (("issue", "kite1", "--host", "a_b/c"), 2, "is not a host name"),
         (("issue", "kite1", "--ip", "kite1"), 2, "is not an IP address"),
@@ -124,7 +124,7 @@ def test_without_the_authority_nothing_is_issued(cli: Cli, home: Path, pki: Path
     assert not (home / "other").exists()
     (pki / "ca.key").unlink()
     done = cli("tls", "issue", "kite1")
-    assert (done.code, "no private key of the authority" in done.err) == (3, True)
+    assert (done.code, "the CA's private key is missing" in done.err) == (3, True)
 
 
 def test_status_says_what_is_wrong_and_check_exits_for_cron(cli: Cli, tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def test_an_old_version_of_tls_is_not_used(
     ):
         done = cli("status", "--endpoint", f"https://127.0.0.1:{port}")
     assert done.code == 5
-    assert "have no version of TLS in common" in done.err
+    assert "have no TLS version in common" in done.err
 
 
 @pytest.mark.parametrize(

@@ -5,16 +5,26 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from skulkctl.views.tokens import token_items
+from skulkctl.tokens.rows import token_page, token_rows
+from skulkd.wire.ids import TokenId
+from skulkd.wire.tokens import CreatedToken, TokenItem, TokenList
+from tests.cli.builders import as_json
 from tests.cli.conftest import Cli
 from tests.cli.stock import StockNode
 from tests.daemon_process import StartDaemon
 
 NOW = datetime(2026, 1, 2, 3, tzinfo=UTC)
 TOKENS_ONLY = "api: {token_on_loopback: true, secret_for_operators: false}\n"
+
+
+def a_token(token_id: str, created: datetime = NOW, **facts: Any) -> TokenItem:
+    return TokenItem(
+        token_id=TokenId(token_id), name="ci", scopes=["read"], created=created, **facts
+    )
 
 
 def test_a_token_is_made_used_listed_and_revoked(
@@ -44,7 +54,7 @@ def test_a_token_is_made_used_listed_and_revoked(
     monkeypatch.setenv("SKULK_TOKEN", (node.home / "cluster.secret").read_text().strip())
     refused = cli("nodes")
     assert refused.code == 4
-    assert "did not accept the token\n  this node does not accept the cluster secret" in refused.err
+    assert "rejected the token\n  this node does not accept the cluster secret" in refused.err
     monkeypatch.setenv("SKULK_TOKEN", web["token"])
     forbidden = cli("trace", "on")
     assert forbidden.code == 4
@@ -69,7 +79,7 @@ def test_a_token_is_made_used_listed_and_revoked(
     monkeypatch.setenv("SKULK_TOKEN", web["token"])
     gone = cli("nodes")
     assert gone.code == 4
-    assert "did not accept the token\n  the token was revoked" in gone.err
+    assert "rejected the token\n  the token was revoked" in gone.err
 
 
 @pytest.mark.parametrize(
@@ -100,25 +110,34 @@ def test_a_server_without_tokens_says_so(cli: Cli, stock: StockNode) -> None:
 
 
 def test_two_tokens_of_one_name_are_revoked_by_id(cli: Cli, stock: StockNode) -> None:
-    both = [
-        {"tokenId": token_id, "name": "ci", "scopes": ["read"], "created": NOW.isoformat()}
-        for token_id in ("aa", "bb")
-    ]
-    stock.on("GET", "/v1/cluster/tokens", {"tokens": both})
+    both = [a_token("aa"), a_token("bb")]
+    stock.on("GET", "/v1/cluster/tokens", as_json(TokenList(tokens=both)))
     result = cli("token", "revoke", "ci", "--yes")
-    assert result.code == 4
-    assert "2 tokens are named ci\n  ids: aa, bb" in result.err
+    assert result.code == 2
+    assert "ci matches 2 tokens\n  aa  ci\n  bb  ci\n" in result.err
+    assert cli("token", "revoke", "c", "--yes").code == 3
     assert "would revoke token ci" in cli("token", "revoke", "bb", "--dry-run").err
 
 
 def test_times_are_told_from_now() -> None:
-    token = {
-        "created": (NOW - timedelta(days=3)).isoformat(),
-        "expires": (NOW + timedelta(hours=2)).isoformat(),
-    }
-    lasting = {"created": NOW.isoformat(), "expires": None, "lastUsed": NOW.isoformat()}
-    expired = {**token, "expired": True}
-    rows = token_items({"tokens": [token, lasting, expired]}, NOW)
+    expires = NOW + timedelta(hours=2)
+    tokens = [
+        a_token("aa", created=NOW - timedelta(days=3), expires=expires),
+        a_token("bb", last_used=NOW),
+        a_token("cc", expires=NOW - timedelta(hours=2), expired=True),
+    ]
+    rows = token_rows(tokens, NOW)
     assert [row["expiresText"] for row in rows] == ["in 2h", "never", "expired"]
-    assert [row["createdText"] for row in rows] == ["3d ago", "0.0s ago", "3d ago"]
+    assert [row["createdText"] for row in rows] == ["3d ago", "0.0s ago", "0.0s ago"]
     assert [row["lastUsedText"] for row in rows] == ["-", "0.0s ago", "-"]
+
+
+def test_a_new_token_is_shown_with_its_limits() -> None:
+    facts = {"name": "ci", "scopes": ["read", "infer"], "created": NOW, "token": "skt_aa_x"}
+    page = token_page(CreatedToken(token_id=TokenId("aa"), rate="2/h", concurrency=3, **facts))
+    assert page == (
+        "skt_aa_x\n\n  name     ci\n  scopes   read,infer\n"
+        "  limits   rate 2/h, 3 open at once\n  expires  never\n"
+    )
+    lasting = token_page(CreatedToken(token_id=TokenId("aa"), expires=NOW, **facts))
+    assert "limits   none\n  expires  2026-01-02T03:00:00" in lasting

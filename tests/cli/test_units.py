@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skulkctl.units import age_text, parse_duration, parse_size, parse_time, size_text, time_text
+from skulkctl.output.units import (
+    age_text,
+    parse_duration,
+    parse_size,
+    parse_time,
+    size_text,
+    time_text,
+)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from typing import Any
 
 import pytest
@@ -10,16 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skulkctl.daemon.members import Members, from_diagnostics
+from skulkctl.daemon.reading import Unreadable, read_model
 from skulkctl.daemon.state import ClusterState
+from skulkctl.diagnostics.page import diagnostics_page
 from skulkctl.errors import NotFound, UsageMistake
 from skulkctl.nodes.rows import find_node, node_items, rdma_text
 from skulkctl.nodes.status_page import StatusItem, status_document, status_screen
+from skulkctl.output.tables import value_at
 from skulkctl.placement.instances import instance_items
-from skulkctl.views.config import decided_elsewhere, setting_items
-from skulkctl.views.diagnostics import diagnostics_screen
-from skulkctl.views.read import dig, size_bytes, tagged, text
-from skulkd.wire.diagnostics import ClusterDiagnostics
+from skulkd.wire.diagnostics import ClusterDiagnostics, NodeDiagnostics
 from skulkd.wire.ids import NodeId
+from tests.cli.builders import a_recorder_entry, a_supervised_runner
 from tests.cli.stock import KITE1, KITE2, KITE3, recorded
 
 GIB = 1024**3
@@ -31,23 +33,25 @@ def a_status(document: Any) -> StatusItem:
     return status_document("lab", "http://kite1:52415", state, members, nodes, instances)
 
 
-def test_reading_tolerates_what_is_missing_or_of_another_type() -> None:
-    document = {"a": {"b": [1]}, "name": "Unknown", "size": {"in_bytes": 5}}
-    assert dig(document, "a", "b", "c") is None
-    assert text(document, "name") is None
-    assert text(document, "a") is None
-    assert size_bytes(document, "size") == 5
-    assert tagged({"A": {}, "B": {}}) == ("", {})
-    assert tagged({"RunnerReady": {}}) == ("RunnerReady", {})
+def a_screen(document: Any, *, colour: bool = False, room: int | None = None) -> str:
+    nodes = node_items(ClusterState(document), Members(NodeId(KITE1)))
+    return status_screen(a_status(document), nodes, colour, room)
+
+
+def test_a_path_that_leads_nowhere_has_no_value() -> None:
+    item = {"a": {"b": [1]}}
+    assert value_at(item, "a.b") == [1]
+    assert value_at(item, "a.b.c") is None
+    assert value_at(item, "x.y") is None
 
 
 def test_a_node_item_has_bytes_as_integers_and_times_in_utc() -> None:
     kite1 = node_items(ClusterState(recorded("state")), Members(NodeId(KITE1)))[0]
     assert kite1["name"] == "kite1"
     assert kite1["role"] == "master"
-    assert dig(kite1, "memory", "availableBytes") == 40 * GIB
-    assert dig(kite1, "disk", "totalBytes") == 900 * GIB
-    assert dig(kite1, "accelerator", "name") == "Apple M4 Pro"
+    assert value_at(kite1, "memory.availableBytes") == 40 * GIB
+    assert value_at(kite1, "disk.totalBytes") == 900 * GIB
+    assert value_at(kite1, "accelerator.name") == "Apple M4 Pro"
     assert str(kite1["lastSeen"]).endswith("Z")
 
 
@@ -162,11 +166,21 @@ def test_bad_health_without_a_reason_is_a_problem_all_the_same() -> None:
 def test_a_failed_runner_and_an_empty_cluster_are_problems() -> None:
     state = recorded("state")
     state["runners"]["run-b"] = {"RunnerFailed": {"errorMessage": "no memory"}}
-    screen = status_screen(a_status(state), colour=False)
+    screen = a_screen(state)
     assert "error  mlx-community/Llama-3.2-1B-Instruct-4bit on kite2  runner_failed  no memory" in (
         screen
     )
     assert a_status({"lastSeen": {}})["healthy"] is False
+
+
+def test_the_screen_shows_problems_first_then_nodes_with_bars_then_instances() -> None:
+    state = recorded("state")
+    state["runners"]["run-b"] = {"RunnerFailed": {"errorMessage": "no memory"}}
+    page = a_screen(state, room=120)
+    assert page.startswith("✖ error · lab · ")
+    assert page.index("runner_failed") < page.index("kite1 ♛") < page.index("✖ failed")
+    assert re.search(r"kite1 ♛ +● ok +█.*░ +\d+\.\d of \d+\.\dGiB", page)
+    assert a_screen(state).startswith("error · lab · ")
 
 
 def test_totals_count_only_what_was_measured() -> None:
@@ -177,20 +191,6 @@ def test_totals_count_only_what_was_measured() -> None:
         "nodesMeasured": 2,
     }
     assert a_status({"lastSeen": {}})["memory"] is None
-
-
-def test_settings_show_their_origin_and_hide_secrets() -> None:
-    answer = {
-        "settings": [
-            {"key": "api.listen", "value": "0.0.0.0:1", "origin": "--listen"},
-            {"key": "hf_token", "value": None, "origin": "skulk.yaml:3"},
-            {"key": "cluster.secret", "value": None, "origin": "default"},
-        ]
-    }
-    items = setting_items(answer, frozenset({"hf_token", "cluster.secret"}))
-    assert [item["value"] for item in items] == ["0.0.0.0:1", "(hidden)", None]
-    assert decided_elsewhere(answer, "api.listen") == "--listen"
-    assert decided_elsewhere(answer, "hf_token") is None
 
 
 PATHS = {name: recorded(name) for name in ("state", "diagnostics_node")}
@@ -207,7 +207,9 @@ def _damaged(name: str, paths: list[tuple[str, ...]], value: object) -> Any:
     """A recording with some keys taken away, or replaced by something of another type."""
     document = copy.deepcopy(PATHS[name])
     for path in paths:
-        parent = dig(document, *path[:-1])
+        parent: Any = document
+        for key in path[:-1]:
+            parent = parent.get(key) if isinstance(parent, dict) else None
         if isinstance(parent, dict) and path[-1] in parent:
             if value is None:
                 del parent[path[-1]]
@@ -224,7 +226,7 @@ WRONG: st.SearchStrategy[object] = st.sampled_from([None, 3, "text", [], {}, Tru
 def test_no_missing_or_odd_key_of_a_state_breaks_a_view(
     paths: list[tuple[str, ...]], value: object
 ) -> None:
-    status_screen(a_status(_damaged("state", paths, value)), colour=True)
+    a_screen(_damaged("state", paths, value), colour=True, room=80)
 
 
 @settings(deadline=None)
@@ -232,20 +234,23 @@ def test_no_missing_or_odd_key_of_a_state_breaks_a_view(
 def test_no_missing_or_odd_key_of_diagnostics_breaks_the_page(
     paths: list[tuple[str, ...]], value: object
 ) -> None:
-    page = diagnostics_screen(_damaged("diagnostics_node", paths, value), wide=True, colour=False)
+    try:
+        found = read_model(NodeDiagnostics, _damaged("diagnostics_node", paths, value), print)
+    except Unreadable:
+        return  # without its runtime it is no answer of a node
+    page = diagnostics_page(found, wide=True, colour=False)
     assert page.startswith("RUNTIME\n")
     assert "\x1b" not in page
 
 
 def test_diagnostics_show_the_newest_recorder_entries_and_all_of_them_when_wide() -> None:
-    entries = [
-        {"at": f"t{number}", "phase": "idle", "event": "runner_ready", "context": {"rank": 0}}
-        for number in range(8)
-    ]
-    document = {"supervisorRunners": [{"runnerId": "r1", "flightRecorder": entries}]}
-    short = diagnostics_screen(document, wide=False, colour=False)
+    entries = [a_recorder_entry(f"t{number}", "idle", "runner_ready") for number in range(8)]
+    runner = {**a_supervised_runner("r1", "idle"), "flightRecorder": entries}
+    document = {**recorded("diagnostics_node"), "supervisorRunners": [runner]}
+    found = read_model(NodeDiagnostics, document, pytest.fail)
+    short = diagnostics_page(found, wide=False, colour=False)
     assert "RECORDER" in short
     assert "t1 " not in short
     assert "t2 " in short
     assert "t7 " in short
-    assert "t0 " in diagnostics_screen(document, wide=True, colour=False)
+    assert "t0 " in diagnostics_page(found, wide=True, colour=False)

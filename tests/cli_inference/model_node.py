@@ -12,6 +12,20 @@ from typing import Any
 
 from aiohttp import web
 
+from skulkd.wire.base import Memory
+from skulkd.wire.chat import (
+    ChatCompletionChoice,
+    ChatCompletionChunk,
+    ChatCompletionMessage,
+    ChatCompletionResponse,
+    CompletionTokensDetails,
+    GenerationStats,
+    PrefillProgressChunk,
+    PromptTokensDetails,
+    StreamingChoiceResponse,
+    Usage,
+)
+from tests.cli.builders import as_json
 from tests.cli.stock import KITE1, Seen, StockNode, recorded
 
 MODEL = "mlx-community/Llama-3.2-1B-Instruct-4bit"
@@ -81,26 +95,47 @@ def comment(text: str) -> bytes:
     return f": {text}\n\n".encode()
 
 
-def chunk(text: str | None = None, thinking: str | None = None, end: str | None = None) -> bytes:
+def chunk(text: str | None = None, thinking: str | None = None, end: Any = None) -> bytes:
     """One frame of an answer; the last one has an end and the usage."""
-    usage = {"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 7} if end else None
-    delta = {"role": "assistant", "content": text, "reasoning_content": thinking}
-    choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": end, "usage": None}
-    return data({"id": COMMAND, "object": "chat.completion", "choices": [choice], "usage": usage})
+    delta = ChatCompletionMessage(role="assistant", content=text, reasoning_content=thinking)
+    choice = StreamingChoiceResponse(index=0, delta=delta, finish_reason=end)
+    frame = ChatCompletionChunk(
+        id=COMMAND, created=1, model=MODEL, choices=[choice], usage=USAGE if end else None
+    )
+    return data(as_json(frame))
 
 
-STATS = {
-    "prompt_tps": 100.0,
-    "generation_tps": 20.0,
-    "prompt_tokens": 5,
-    "generation_tokens": 2,
-    "peak_memory_usage": {"in_bytes": 123},
-}
-HEAD = [comment("keep-alive"), comment(f"command_id {COMMAND}")]
-TAIL = [comment(f"generation_stats {json.dumps(STATS)}"), b"data: [DONE]\n\n"]
-PREFILL = comment(
-    'prefill_progress {"PrefillProgressChunk":{"model":"m","processed_tokens":3,"total_tokens":5}}'
+def a_whole_answer(text: str, reason: Any = "stop") -> Any:
+    """An answer that was not streamed."""
+    message = ChatCompletionMessage(role="assistant", content=text)
+    choice = ChatCompletionChoice(index=0, message=message, finish_reason=reason)
+    answer = ChatCompletionResponse(
+        id=COMMAND, created=1, model=MODEL, choices=[choice], usage=USAGE
+    )
+    return as_json(answer)
+
+
+USAGE = Usage(
+    prompt_tokens=5,
+    completion_tokens=2,
+    total_tokens=7,
+    prompt_tokens_details=PromptTokensDetails(),
+    completion_tokens_details=CompletionTokensDetails(),
 )
+STATS = GenerationStats(
+    prompt_tps=100.0,
+    generation_tps=20.0,
+    prompt_tokens=5,
+    generation_tokens=2,
+    peak_memory_usage=Memory.of(123),
+)
+PROGRESS = PrefillProgressChunk(model=MODEL, processed_tokens=3, total_tokens=5)
+HEAD = [comment("keep-alive"), comment(f"command_id {COMMAND}")]
+TAIL = [
+    comment(f"generation_stats {STATS.model_dump_json(by_alias=False)}"),
+    b"data: [DONE]\n\n",
+]
+PREFILL = comment(f"prefill_progress {PROGRESS.model_dump_json(by_alias=False)}")
 
 
 def an_answer(*texts: str, thinking: str | None = None, end: str = "stop") -> Frames:

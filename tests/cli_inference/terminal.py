@@ -8,10 +8,11 @@ import os
 import pty
 import select
 import subprocess
-import sys
 import termios
 import time
 from collections.abc import Iterator, Mapping
+
+from tests.skulkctl_process import start_skulkctl
 
 DEADLINE_S = 300.0
 PATIENCE_S = 3.0
@@ -66,22 +67,23 @@ class Terminal:
         return False
 
 
+def _take_terminal() -> None:
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
 @contextlib.contextmanager
 def terminal(*arguments: str, environ: Mapping[str, str] | None = None) -> Iterator[Terminal]:
     """Run skulkctl on a terminal, where ctrl-C and ctrl-D mean what they mean to people."""
     leader, follower = pty.openpty()
 
-    def take_terminal() -> None:
-        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-
-    child = subprocess.Popen(
-        [sys.executable, "-m", "skulkctl", *arguments],
+    child = start_skulkctl(
+        *arguments,
         stdin=follower,
         stdout=follower,
         stderr=follower,
         env={**os.environ, **(environ or {})},
         start_new_session=True,
-        preexec_fn=take_terminal,  # noqa: PLW1509 - one system call, no lock is touched
+        preexec_fn=_take_terminal,
     )
     os.close(follower)
     try:

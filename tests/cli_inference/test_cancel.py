@@ -57,7 +57,7 @@ def test_a_task_is_cancelled_through_its_command(cli: Cli, busy: ModelNode) -> N
 def test_too_little_of_an_id_cancels_nothing(cli: Cli, busy: ModelNode) -> None:
     result = cli("cancel", "tas")
     assert result.code == 2
-    assert "error: tas is too short to tell which request to change\n" in result.err
+    assert "error: tas is too short to identify the request to change\n" in result.err
     assert {seen.method for seen in busy.seen} == {"GET"}
 
 
@@ -90,8 +90,8 @@ def test_an_id_that_nobody_knows_is_not_found(cli: Cli, node: ModelNode) -> None
         3,
         "",
         "error: no request zzz\n"
-        "  the node that answers does not know it, and no open task has such an id\n"
-        "hint: it may be over; those that are open:  skulkctl instances\n",
+        "  no open request or task has this id\n"
+        "hint: it may have finished; instances with open requests:  skulkctl instances\n",
     )
 
 

@@ -6,15 +6,14 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 from typing import Any
 
 import pytest
 
-from skulkctl.asking import chat_error
 from skulkctl.commands.chat import read_arguments
 from skulkctl.daemon.answers import Answer, Request
+from skulkctl.daemon.chat import chat_error
 from skulkctl.errors import ServerFailed
 from tests.cli.conftest import Cli
 from tests.cli.stock import HANG, Reply
@@ -27,6 +26,7 @@ from tests.cli_inference.model_node import (
     Frames,
     ModelNode,
     a_state,
+    a_whole_answer,
     an_answer,
     an_empty_state,
     an_error,
@@ -36,12 +36,13 @@ from tests.cli_inference.model_node import (
     error_body,
 )
 from tests.daemon_process import wait_until
+from tests.skulkctl_process import start_skulkctl
 
 CANCEL = f"/v1/cancel/{COMMAND}"
 
 
 def start(*arguments: str, **settings: Any) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-m", "skulkctl", "chat", *arguments], **settings)
+    return start_skulkctl("chat", *arguments, **settings)
 
 
 def test_only_the_answer_is_on_stdout(cli: Cli, node: ModelNode) -> None:
@@ -126,7 +127,7 @@ def test_verbose_tells_thoughts_and_speed_on_stderr(cli: Cli, node: ModelNode) -
 def test_a_cut_off_answer_is_noted_unless_it_was_asked_for(cli: Cli, node: ModelNode) -> None:
     node.chat = lambda seen: an_answer("Hello", end="length")
     assert cli("chat", MODEL, "Hi").err == (
-        "note: cut off after 2 tokens; longer:  --max-tokens N\n"
+        "note: cut off after 2 tokens; for a longer response, add  --max-tokens N\n"
     )
     assert cli("chat", MODEL, "Hi", "--max-tokens", "2").err == ""
     assert cli("chat", MODEL, "Hi", "-q") == (0, "Hello\n", "")
@@ -143,12 +144,6 @@ def test_json_is_one_document(cli: Cli, node: ModelNode) -> None:
     assert cli("chat", MODEL, "Hi", "-o", "jsonl").out.count("\n") == 1
 
 
-def a_whole_answer(text: str, reason: str | None = "stop") -> dict[str, Any]:
-    message = {"role": "assistant", "content": text, "reasoning_content": None}
-    choice = {"index": 0, "message": message, "finish_reason": reason}
-    return {"id": COMMAND, "choices": [choice], "usage": {"completion_tokens": 2}}
-
-
 def test_without_a_stream_the_answer_comes_at_once(cli: Cli, node: ModelNode) -> None:
     node.chat = None
     node.on("POST", CHAT, a_whole_answer("Hello!"))
@@ -159,7 +154,7 @@ def test_without_a_stream_the_answer_comes_at_once(cli: Cli, node: ModelNode) ->
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (error_body("runner died", 500), "  runner died\nhint: asking again may help\n"),
+        (error_body("runner died", 500), "  runner died\nhint: retrying may help\n"),
         (a_whole_answer("Hel", None), "  stream closed before it was complete"),
         (Reply(200, "", text=True), "  stream closed before it was complete"),
     ],
@@ -177,8 +172,8 @@ def test_a_failure_in_a_good_answer_is_exit_1(
 @pytest.mark.parametrize(
     ("message", "code", "hint"),
     [
-        ("runner shut down (signal=9)", 500, "asking again may help"),
-        ("context_length_exceeded: 9 > 8", 400, "asking again does not help"),
+        ("runner shut down (signal=9)", 500, "retrying may help"),
+        ("context_length_exceeded: 9 > 8", 400, "do not retry unchanged"),
     ],
 )
 def test_an_error_in_the_stream_keeps_the_text_and_says_why(
@@ -188,7 +183,7 @@ def test_an_error_in_the_stream_keeps_the_text_and_says_why(
     result = cli("chat", MODEL, "Hi")
     assert (result.code, result.out) == (1, "Hel\n")
     assert result.err.startswith(
-        f"error: {MODEL} did not finish its answer\n  {message}\nhint: {hint}"
+        f"error: {MODEL} did not complete its response\n  {message}\nhint: {hint}"
     )
 
 
@@ -197,7 +192,7 @@ def test_a_stream_that_just_ends_is_exit_1(cli: Cli, node: ModelNode, broken: bo
     node.chat = lambda seen: Frames([*HEAD, chunk("Hel")], broken)
     result = cli("chat", MODEL, "Hi")
     assert (result.code, result.out) == (1, "Hel\n")
-    what = "connection closed mid-response" if broken else f"{MODEL} did not finish its answer"
+    what = "connection closed mid-response" if broken else f"{MODEL} did not complete its response"
     assert result.err.startswith(f"error: {what}\n")
 
 
@@ -213,19 +208,19 @@ def test_a_stream_that_just_ends_is_exit_1(cli: Cli, node: ModelNode, broken: bo
         (
             Reply(400, error_body("max_tokens must be positive", 400)),
             4,
-            f"error: {MODEL} did not answer\n  max_tokens must be positive\n",
+            f"error: {MODEL} did not respond\n  max_tokens must be positive\n",
         ),
         (
             Reply(429, error_body("9 requests wait already", 429)),
             4,
-            f"error: {MODEL} did not answer\n  9 requests wait already\n"
-            "hint: ask again later\nhint: skulkctl instances\n",
+            f"error: {MODEL} did not respond\n  9 requests wait already\n"
+            "hint: retry later\nhint: skulkctl instances\n",
         ),
         (
             Reply(503, error_body("it has failed", 503)),
             1,
-            f"error: {MODEL} did not answer\n  it has failed\n"
-            "hint: ask again later\nhint: skulkctl instances\n",
+            f"error: {MODEL} did not respond\n  it has failed\n"
+            "hint: retry later\nhint: skulkctl instances\n",
         ),
     ],
 )
@@ -239,7 +234,7 @@ def test_a_refusal_before_the_first_word(
 
 @pytest.mark.parametrize(
     ("headers", "hint"),
-    [({"retry-after": "1"}, "ask again in 1s"), ({}, "read the daemon's log")],
+    [({"retry-after": "1"}, "retry in 1s"), ({}, "read the daemon's log")],
 )
 def test_a_lost_runner_is_worth_asking_again_and_another_500_is_not(
     headers: dict[str, str], hint: str
@@ -277,7 +272,7 @@ def test_a_model_that_is_loading_is_waited_for_with_a_note(cli: Cli, node: Model
     result = cli("chat", MODEL, "Hi")
     assert (result.code, result.out) == (0, "Hello there!\n")
     assert result.err == (
-        f"note: {MODEL} is not ready yet (loading 3/8); the answer waits for it\n"
+        f"note: {MODEL} is not ready yet (loading 3/8); the request waits until it is\n"
     )
 
 
@@ -292,8 +287,8 @@ def test_the_deadline_cancels_the_answer(cli: Cli, node: ModelNode) -> None:
     assert result == (
         6,
         "Hel\n",
-        f"error: {MODEL} took too long\n"
-        "  no end of the answer within 0.3s; it has been cancelled\n"
+        f"error: {MODEL} timed out\n"
+        "  the response was not complete within 0.3s and has been cancelled\n"
         "hint: wait longer:  --timeout 10m\n"
         "hint: skulkctl instances\n",
     )
@@ -314,7 +309,7 @@ def test_ctrl_c_cancels_the_answer_in_the_cluster(node: ModelNode) -> None:
     child.send_signal(signal.SIGINT)
     out, said = child.communicate(timeout=600)
     assert (child.returncode, out) == (130, b"\n")
-    assert said == b"warning: interrupted; the answer has been cancelled\n"
+    assert said == b"warning: interrupted; the request has been cancelled\n"
     assert node.asked("POST", CANCEL)
 
 
@@ -359,7 +354,7 @@ def test_probe_finds_a_model_that_does_not_answer(cli: Cli, node: ModelNode) -> 
     assert cli("probe", MODEL) == (
         7,
         "",
-        f"error: {MODEL} (7f3c2a10) cannot answer\n"
+        f"error: {MODEL} (7f3c2a10) cannot respond\n"
         "  failed: no memory\n"
         "hint: skulkctl diagnose\n"
         f"hint: start again:  skulkctl delete 7f3c2a10 && skulkctl place {MODEL} --wait\n",
@@ -374,3 +369,19 @@ def test_a_node_that_takes_the_question_and_never_speaks_is_exit_6(
     node.on("POST", CHAT, HANG)
     assert cli("chat", MODEL, "Hi", "--timeout", "300ms").code == 6
     assert cli("chat", MODEL, "Hi", "--no-stream", "--timeout", "300ms").code == 6
+
+
+@pytest.mark.parametrize("command", [("chat", MODEL, "Hi"), ("probe",), ("bench", MODEL)])
+def test_an_embedding_model_is_refused_with_what_to_use(
+    cli: Cli, node: ModelNode, command: tuple[str, ...]
+) -> None:
+    state = a_state(READY)
+    for instance in state["instances"].values():
+        for shard in instance["MlxRingInstance"]["shardAssignments"]["runnerToShard"].values():
+            shard["PipelineShardMetadata"]["modelCard"]["tasks"] = ["TextEmbedding"]
+    node.on("GET", "/state", state)
+    result = cli(*command)
+    assert result.code == 4
+    assert f"{MODEL} is an embedding model and generates no text" in result.err
+    assert "POST /v1/embeddings" in result.err
+    assert not node.asked("POST", CHAT)

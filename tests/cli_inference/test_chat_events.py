@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skulkctl.chat_events import (
-    ChatEvent,
+from skulkctl.chat.reply import Reply, failure_of, stats_text
+from skulkctl.daemon.chat import (
+    CONTEXT_LENGTH_EXCEEDED,
     Ended,
     Failed,
     Finished,
     Piece,
-    Prefill,
-    Reply,
     Started,
-    Stats,
-    failure_of,
     read_frame,
-    stats_text,
+    read_whole,
 )
-from skulkctl.stream import Comment, Data, frames
+from skulkctl.daemon.sse import Comment, Data, FrameParser
 from tests.cli_inference.model_node import (
     COMMAND,
     PREFILL,
+    PROGRESS,
     STATS,
+    USAGE,
+    a_whole_answer,
     an_answer,
     an_error,
     chunk,
@@ -35,14 +36,18 @@ from tests.cli_inference.model_node import (
 )
 
 
-def events(raw: bytes) -> list[ChatEvent]:
-    return [event for frame in frames([raw]) for event in read_frame(frame)]
+def nothing(left_out: str) -> None:
+    """Nobody wants to know what was left out."""
+
+
+def items(raw: bytes) -> list[Any]:
+    return [item for frame in FrameParser().feed(raw) for item in read_frame(frame, nothing)]
 
 
 def reply_to(pieces: list[bytes]) -> Reply:
     reply = Reply("m")
-    for number, event in enumerate(events(b"".join(pieces)), start=1):
-        reply.add(event, number / 10)
+    for number, item in enumerate(items(b"".join(pieces)), start=1):
+        reply.add(item, number / 10)
     return reply
 
 
@@ -55,9 +60,9 @@ def parts(answer: object) -> list[bytes]:
     [
         (comment("keep-alive"), []),
         (comment(f"command_id {COMMAND}"), [Started(COMMAND)]),
-        (PREFILL, [Prefill(3, 5)]),
+        (PREFILL, [PROGRESS]),
         (comment("prefill_progress nonsense"), []),
-        (comment(f"generation_stats {json.dumps(STATS)}"), [Stats(STATS)]),
+        (comment(f"generation_stats {STATS.model_dump_json(by_alias=False)}"), [STATS]),
         (chunk("Hi"), [Piece("Hi")]),
         (chunk("Unknown"), [Piece("Unknown")]),
         (chunk(thinking="hm"), [Piece("", "hm")]),
@@ -70,15 +75,25 @@ def parts(answer: object) -> list[bytes]:
         ),
     ],
 )
-def test_a_frame_says_what_it_means(raw: bytes, expected: list[ChatEvent]) -> None:
-    assert events(raw) == expected
+def test_a_frame_says_what_it_means(raw: bytes, expected: list[Any]) -> None:
+    assert items(raw) == expected
 
 
 def test_the_last_chunk_carries_text_reason_and_usage() -> None:
-    piece, finished = events(chunk("!", end="stop"))
+    piece, finished = items(chunk("!", end="stop"))
     assert piece == Piece("!")
-    assert isinstance(finished, Finished)
-    assert (finished.reason, finished.usage["completion_tokens"]) == ("stop", 2)
+    assert finished == Finished("stop", USAGE)
+
+
+def test_a_whole_answer_gives_the_same_items() -> None:
+    text = json.dumps(a_whole_answer("Hi"))
+    expected = [Started(COMMAND), Piece("Hi"), Finished("stop", USAGE), Ended()]
+    assert list(read_whole(text, nothing)) == expected
+    assert list(read_whole(json.dumps(error_body("gone", 500)), nothing)) == [Failed("gone", 500)]
+
+
+def test_a_finish_reason_of_the_future_does_not_cost_the_text() -> None:
+    assert items(chunk("Hi", end="stop").replace(b'"stop"', b'"tired"')) == [Piece("Hi")]
 
 
 JSON = st.recursive(
@@ -93,16 +108,17 @@ JSON = st.recursive(
 
 @given(JSON, st.text(max_size=20))
 def test_no_frame_breaks_the_reader(document: object, said: str) -> None:
-    list(read_frame(Data(json.dumps(document))))
-    list(read_frame(Data(said)))
-    list(read_frame(Comment(f"generation_stats {json.dumps(document)}")))
-    list(read_frame(Comment(f"prefill_progress {said}")))
+    list(read_frame(Data(json.dumps(document)), nothing))
+    list(read_frame(Data(said), nothing))
+    list(read_frame(Comment(f"generation_stats {json.dumps(document)}"), nothing))
+    list(read_frame(Comment(f"prefill_progress {said}"), nothing))
+    list(read_whole(json.dumps(document), nothing))
 
 
 def test_a_whole_reply_adds_up() -> None:
     reply = reply_to(parts(an_answer("Hello", "!", thinking="hm")))
     assert failure_of(reply) is None
-    assert reply.document() == {
+    assert reply.item() == {
         "model": "m",
         "commandId": COMMAND,
         "text": "Hello!",
@@ -123,9 +139,9 @@ def test_a_whole_reply_adds_up() -> None:
 @pytest.mark.parametrize(
     ("message", "code", "hint"),
     [
-        ("runner shut down", 500, "asking again may help"),
-        ("context_length_exceeded: 9000 of 8192", 400, "asking again does not help"),
-        ("context_length_exceeded: 9000 of 8192", 500, "asking again does not help"),
+        ("runner shut down", 500, "retrying may help"),
+        ("context_length_exceeded: 9000 of 8192", 400, "do not retry unchanged"),
+        ("context_length_exceeded: 9000 of 8192", 500, "do not retry unchanged"),
     ],
 )
 def test_an_error_frame_says_whether_asking_again_helps(message: str, code: int, hint: str) -> None:
@@ -133,6 +149,8 @@ def test_an_error_frame_says_whether_asking_again_helps(message: str, code: int,
     assert failure is not None
     assert failure.why == (message,)
     assert failure.hints[0].startswith(hint)
+    is_coded = message.startswith(CONTEXT_LENGTH_EXCEEDED)
+    assert failure.code == (CONTEXT_LENGTH_EXCEEDED if is_coded else None)
 
 
 def test_a_stream_without_an_end_is_a_failure() -> None:

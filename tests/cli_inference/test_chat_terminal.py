@@ -14,6 +14,7 @@ from tests.cli_inference.model_node import (
     MODEL,
     Frames,
     ModelNode,
+    a_whole_answer,
     an_answer,
     an_error,
     chunk,
@@ -31,7 +32,7 @@ def ask(screen: Terminal, question: str, answer: str) -> None:
 
 def test_a_conversation_remembers_and_ctrl_d_leaves(node: ModelNode) -> None:
     with terminal("chat", MODEL, "--system", "be brief", environ=PLAIN) as screen:
-        screen.expect(f"{MODEL}: /help lists commands, ctrl-D leaves\n")
+        screen.expect(f"{MODEL}: /help lists commands, Ctrl-D quits\n")
         ask(screen, "Hi", "Hello there!\n")
         ask(screen, "And now?", "Hello there!\n")
         screen.expect(">>> ")
@@ -57,7 +58,7 @@ def test_ctrl_c_cancels_the_answer_and_not_the_program(node: ModelNode) -> None:
         ask(screen, "Short", "Better\n")
         screen.expect(">>> ")
         screen.type("never sent" + CTRL_C)
-        screen.expect("ctrl-D leaves\n")
+        screen.expect("Ctrl-D quits\n")
         screen.expect(">>> ")
         screen.type(CTRL_D)
         assert screen.leave() == 0
@@ -75,8 +76,8 @@ def test_a_failed_answer_is_told_and_forgotten(node: ModelNode) -> None:
         ask(screen, "Hi", "error: ")
         screen.expect("runner died\n")
         node.chat = lambda seen: an_error("context_length_exceeded: 9 > 8", 400)
-        ask(screen, "Much", "asking again does not help")
-        screen.expect("/reset forgets what has been said\n")
+        ask(screen, "Much", "do not retry unchanged")
+        screen.expect("/reset clears the conversation\n")
         node.chat = lambda seen: an_answer("Back")
         ask(screen, "Again", "Back\n")
         screen.expect(">>> ")
@@ -102,18 +103,18 @@ def test_thoughts_are_muted_and_a_model_cannot_drive_the_terminal(node: ModelNod
 def test_the_commands_of_a_conversation(node: ModelNode, tmp_path: Path) -> None:
     text, document = tmp_path / "talk.txt", tmp_path / "talk.json"
     with terminal("chat", environ=PLAIN) as screen:
-        ask(screen, "/stats", "there is no answer yet\n")
+        ask(screen, "/stats", "there is no response yet\n")
         ask(screen, "/help", "/save FILE      write the conversation")
         ask(screen, "/system be brief", "system: be brief\n")
-        ask(screen, "/nonsense", "there is no /nonsense; /help lists what there is\n")
+        ask(screen, "/nonsense", "unknown command /nonsense; /help lists the commands\n")
         ask(screen, "Hi", "Hello there!\n")
         ask(screen, "/stats", "2 tokens at 20.0/s")
         ask(screen, f"/save {text}", f"saved to {text}\n")
-        ask(screen, f"/save {text}", "is there already")
+        ask(screen, f"/save {text}", "already exists")
         ask(screen, f"/save {document}", "saved to")
         ask(screen, "/save /nonsense/x", "cannot write /nonsense/x: No such file or directory\n")
-        ask(screen, "/save", "give the name of a file")
-        ask(screen, "/reset", "forgotten: 1 answer\n")
+        ask(screen, "/save", "a file name is required")
+        ask(screen, "/reset", "cleared: 1 answer\n")
         ask(screen, "/system -", "system: none\n")
         ask(screen, " /etc is a directory", "Hello there!\n")
         screen.expect(">>> ")
@@ -155,19 +156,25 @@ def test_a_damaged_history_does_not_matter(node: ModelNode, home: Path, content:
 
 def test_without_a_stream_a_conversation_works_too(node: ModelNode) -> None:
     node.chat = None
-    message = {"role": "assistant", "content": "At once"}
-    choice = {"index": 0, "message": message, "finish_reason": "stop"}
-    node.on("POST", CHAT, {"id": COMMAND, "choices": [choice], "usage": None})
+    node.on("POST", CHAT, a_whole_answer("At once"))
     with terminal("chat", "--no-stream", environ=PLAIN) as screen:
         ask(screen, "Hi", "At once\n")
 
 
 def test_progress_on_a_terminal_leaves_nothing_behind(node: ModelNode) -> None:
-    with terminal("chat", "What is it?", environ=PLAIN) as screen:
-        screen.expect("Hello there!\n")
+    with terminal("chat", "What is it?", environ={"TERM": "xterm", "COLUMNS": "100"}) as screen:
+        shown = screen.expect("Hello there!")
         assert screen.leave() == 0
-        assert "\rwaiting for the model\x1b[K" in screen.shown
-        assert "\r[############--------] prompt: 3 of 5 tokens\x1b[K\r\x1b[KHello" in screen.shown
+    assert "waiting for the model" in shown
+    assert "3/5 tokens" in shown
+    drawn = shown.rindex("3/5 tokens")
+    assert shown[drawn:].endswith("\x1b[2KHello there!")
+
+
+def test_a_dumb_terminal_gets_the_answer_only(node: ModelNode) -> None:
+    with terminal("chat", "What is it?", environ=PLAIN) as screen:
+        assert screen.expect("Hello there!\n") == "Hello there!\n"
+        assert screen.leave() == 0
 
 
 @pytest.mark.parametrize("arguments", [("-o", "json"), ("-o", "yaml")])

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from tests.cli.conftest import Cli
 from tests.cli_inference.terminal import CTRL_C, CTRL_D, terminal
 from tests.conftest import StartDaemon
 from tests.daemon_process import wait_until
+from tests.skulkctl_process import start_skulkctl
 
 pytest.importorskip("mlx_lm")
 
@@ -50,6 +50,7 @@ def test_a_model_from_its_files_to_its_end(cli: Cli, home: Path) -> None:
     assert (answer["tokens"], answer["model"]) == (5, TINY)
     assert twice.out.rstrip("\n") == answer["text"].rstrip("\n")
     assert cli("probe").code == 0
+    _a_load_curve_has_a_step_for_each_number_of_clients(cli)
     assert cli("chat", TINY, "x", "--max-tokens", "100000").code == 4
     _ctrl_c_frees_the_runner(cli)
     _a_conversation_goes_on_after_ctrl_c(cli)
@@ -68,6 +69,18 @@ def _every_file_is_private(home: Path) -> None:
     assert {path: oct(mode) for path, mode in modes.items() if mode & 0o077} == {}
 
 
+def _a_load_curve_has_a_step_for_each_number_of_clients(cli: Cli) -> None:
+    assert cli("bench", TINY, "--concurrency", "1,0").code == 2
+    options = ("--concurrency", "1,3", "--requests", "1", "--max-tokens", "4", "-o", "json")
+    measured = json.loads(cli("bench", TINY, *options).out)["items"]
+    assert [(step["concurrency"], step["requests"], step["tokens"]) for step in measured] == [
+        (1, 1, 4),
+        (3, 3, 12),
+    ]
+    assert all(step["tokensPerSecond"] > 0 and step["failed"] == 0 for step in measured)
+    assert all(step["firstTokenSecondsP90"] > 0 for step in measured)
+
+
 def _refusals_say_why(cli: Cli) -> None:
     assert cli("place", "tinny").err.splitlines()[1] == f"hint: did you mean {TINY}?"
     assert cli("place", "skulk/unknown").code == 3
@@ -84,8 +97,7 @@ def _open_requests(cli: Cli) -> str:
 def _a_long_answer() -> subprocess.Popen[bytes]:
     """skulkctl in the middle of an answer; the likeliest words of this model never end."""
     arguments = ["chat", TINY, "On and on", "--max-tokens", "3000", "--temperature", "0"]
-    command = [sys.executable, "-m", "skulkctl", *arguments]
-    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    child = start_skulkctl(*arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert child.stdout is not None
     assert child.stdout.read(1)
     return child
@@ -97,9 +109,9 @@ def _a_killed_runner_ends_the_answer(cli: Cli) -> None:
     os.kill(runner["pid"], signal.SIGKILL)
     _, said = child.communicate(timeout=600)
     assert child.returncode == 1
-    assert said.startswith(f"error: {TINY} did not finish its answer\n".encode())
+    assert said.startswith(f"error: {TINY} did not complete its response\n".encode())
     assert b"signal=9" in said
-    assert b"hint: asking again may help\n" in said
+    assert b"hint: retrying may help\n" in said
 
 
 def _ctrl_c_frees_the_runner(cli: Cli) -> None:
@@ -108,7 +120,7 @@ def _ctrl_c_frees_the_runner(cli: Cli) -> None:
     child.send_signal(signal.SIGINT)
     _, said = child.communicate(timeout=600)
     assert child.returncode == 130
-    assert said == b"warning: interrupted; the answer has been cancelled\n"
+    assert said == b"warning: interrupted; the request has been cancelled\n"
     wait_until(lambda: _open_requests(cli) == "0", "the runner to drop the request")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from skulkctl.bundles import read_members
+from skulkctl.capture.bundles import read_members
 from tests.cli.conftest import Cli
 from tests.cli.stock import KITE1, KITE2, Reply
 from tests.cli_inference.model_node import (
@@ -77,7 +77,7 @@ def test_what_hangs_is_captured_before_it_is_cancelled(
     assert result.code == 0
     [bundle] = bundles(tmp_path)
     assert bundle.name in json.loads(result.out)["capture"]
-    assert f"it hangs, so it was captured first: {bundle}" in result.err
+    assert f"the instance hangs and was captured first: {bundle}" in result.err
     assert {"timeline.json", "verdict.json"} < set(read_members(bundle))
     assert [path.rpartition("/")[2] for path in changes(hung)] == ["capture", "capture", "cmd-9"]
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
@@ -11,16 +12,30 @@ from hypothesis import strategies as st
 from skulkctl.daemon.state import ClusterState
 from skulkctl.errors import NotFound, UsageMistake
 from skulkctl.placement.downloads import nodes_with
-from skulkctl.placement.instances import failures, find_instance, instance_items
+from skulkctl.placement.instances import (
+    failures,
+    find_instance,
+    instance_items,
+    unloads_text,
+)
+from skulkctl.placement.moves import with_moves
+from skulkctl.placement.orders import InstanceMeta, Sharding
 from skulkctl.placement.plans import choose_preview, refusal_lines
 from skulkctl.placement.requests import find_request, request_items
-from skulkctl.placement.waiting import read_fail_on
+from skulkctl.placement.waiting import parse_ends
+from skulkd.wire import placement
 from skulkd.wire.ids import InstanceId, ModelId
 from skulkd.wire.instances import MlxRingInstance
 from skulkd.wire.placement import (
     PlaceInstanceParams,
     PlacementPreview,
     PlacementPreviewResponse,
+)
+from skulkd.wire.placement_record import (
+    OnDemand,
+    PlacementAnswer,
+    PlacementRecord,
+    PlacementsAnswer,
 )
 from tests.cli.builders import (
     a_cluster,
@@ -42,6 +57,32 @@ from tests.cli_inference.model_node import (
 )
 
 GIB = 1024**3
+
+
+@pytest.mark.parametrize(
+    ("on_demand", "in_use", "left_s", "text"),
+    [
+        (None, False, None, "-"),
+        (OnDemand(keep_alive_seconds=300), True, None, "in use"),
+        (OnDemand(keep_alive_seconds=7200), False, 7190.0, "in 1h59m"),
+        (OnDemand(keep_alive_seconds=0), False, -5.0, "in 0.0s"),
+        (OnDemand(), False, None, "when memory is short"),
+    ],
+)
+def test_an_instance_tells_when_it_is_unloaded(
+    on_demand: OnDemand | None, in_use: bool, left_s: float | None, text: str
+) -> None:
+    at = None if left_s is None else datetime.now(UTC) + timedelta(seconds=left_s)
+    row = PlacementAnswer(
+        instance_id=InstanceId(INSTANCE),
+        model_id=ModelId(MODEL),
+        record=PlacementRecord(on_demand=on_demand),
+        in_use=in_use,
+        unloads_at=at,
+    )
+    state = ClusterState(a_state(READY))
+    [item] = with_moves(instance_items(state), PlacementsAnswer(placements=[row]))
+    assert unloads_text(item["unloads"]) == text
 
 
 @pytest.mark.parametrize(
@@ -85,7 +126,7 @@ def test_of_two_ranks_without_a_process_the_one_without_files_is_told() -> None:
     ("download", "detail"),
     [
         (ongoing(KITE2, MODEL, GIB, 3 * GIB), "staging 1.0GiB/3.0GiB, 1.0MiB/s, 18s left"),
-        (pending(KITE2, MODEL), "staging not begun"),
+        (pending(KITE2, MODEL), "staging not started"),
         (failed(KITE2, MODEL, "disk full"), "staging failed: disk full"),
         (completed(KITE2, MODEL), "waiting for a runner"),
         (pending(KITE2, "another/model"), "waiting for a runner"),
@@ -145,17 +186,20 @@ def test_files_are_on_the_nodes_that_completed_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("typed", "wanted", "ends"),
+    ("typed", "ends"),
     [
-        (None, "ready", {"failed", "deleted"}),
-        (None, "deleted", set()),
-        ("failed", "deleted", {"failed"}),
-        ("none", "ready", set()),
-        (" deleted ,failed", "ready", {"failed", "deleted"}),
+        ("failed", {"failed"}),
+        ("none", set()),
+        (" deleted ,failed", {"failed", "deleted"}),
     ],
 )
-def test_the_ends_of_a_wait(typed: str | None, wanted: str, ends: set[str]) -> None:
-    assert read_fail_on(typed, wanted) == ends
+def test_the_ends_of_a_wait(typed: str, ends: set[str]) -> None:
+    assert parse_ends(typed) == ends
+
+
+def test_the_choices_of_a_placement_are_those_of_the_contract() -> None:
+    assert set(Sharding) == set(get_args(placement.Sharding))
+    assert set(InstanceMeta) == set(get_args(placement.InstanceMeta))
 
 
 def a_preview(nodes: int, sharding: Any = "Pipeline", meta: Any = "MlxRing") -> PlacementPreview:

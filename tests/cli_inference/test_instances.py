@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from skulkctl.cli.command import Command
+from skulkctl.cli.invocation import Invocation
 from skulkctl.contexts import Context, ContextFile, write_contexts
 from skulkctl.errors import Unreachable
-from skulkctl.invocation import Invocation
 from skulkctl.placement.waiting import Goal, wait_for
 from tests.cli.conftest import Cli
 from tests.cli.stock import Reply
@@ -41,11 +42,11 @@ def test_instances_shows_how_far_each_one_is(cli: Cli, node: ModelNode) -> None:
     assert cli("instances") == (
         0,
         "INSTANCE                              MODEL                                     "
-        "READY  STATUS    DETAIL       NODES        SHARDING  CONTEXT  TASKS\n"
+        "READY  STATUS    DETAIL       NODES        SHARDING  CONTEXT  TASKS  UNLOADS\n"
         f"{INSTANCE}  mlx-community/Llama-3.2-1B-Instruct-4bit  "
-        "1/2    starting  loading 3/8  kite1,kite2  Pipeline   131072      1\n"
+        "1/2    starting  loading 3/8  kite1,kite2  Pipeline   131072      1  -\n"
         "aaaa1111-2222                         skulk/tiny-llama                          "
-        "1/1    ready     -            kite1        Pipeline   131072      0\n",
+        "1/1    ready     -            kite1        Pipeline   131072      0  -\n",
         "",
     )
     assert cli("instances", "-q").out == f"{INSTANCE}\naaaa1111-2222\n"
@@ -152,7 +153,8 @@ def test_wait_for_nonsense_is_a_usage_mistake(
 
 
 def test_a_daemon_that_stays_away_ends_the_wait(node: ModelNode) -> None:
-    call = Invocation({"endpoint": "127.0.0.1:1", "quiet": True})
+    call = Invocation(Command("wait"))
+    call.params = {"endpoint": "127.0.0.1:1", "quiet": True}
     with pytest.raises(Unreachable):
         wait_for(call, Goal(INSTANCE, MODEL), patience_s=0.0)
 
@@ -165,7 +167,7 @@ def test_delete_wants_a_yes_without_a_terminal(process: Cli, node: ModelNode) ->
         f"note: 7f3c matches instance {INSTANCE}  {MODEL}\n"
         f"error: not confirmed: delete {MODEL} (7f3c2a10)\n"
         "  its memory on kite1,kite2 is freed\n"
-        "  stdin is not a terminal, so nobody can be asked\n"
+        "  stdin is not a terminal, so skulkctl cannot prompt for confirmation\n"
         "hint: add  --yes\n",
     )
     assert not node.asked("DELETE", f"/instance/{INSTANCE}")
@@ -200,7 +202,7 @@ def test_three_characters_are_not_enough_to_end_something(
 ) -> None:
     result = cli(*command, typed, "--yes")
     assert result.code == 2
-    assert f"error: {typed} is too short to tell which instance to change\n" in result.err
+    assert f"error: {typed} is too short to identify the instance to change\n" in result.err
     assert f"  {INSTANCE}  {MODEL}\n" in result.err
     assert {seen.method for seen in node.seen} == {"GET"}
 
@@ -217,7 +219,7 @@ def test_an_instance_that_is_gone_meanwhile_is_not_found(cli: Cli, node: ModelNo
     result = cli("delete", INSTANCE, "--yes")
     assert (result.code, result.err.splitlines()[0]) == (
         3,
-        f"error: cannot delete {MODEL} (7f3c2a10): it is already gone",
+        f"error: cannot delete {MODEL} (7f3c2a10): it no longer exists",
     )
 
 

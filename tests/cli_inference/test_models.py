@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from skulkctl.errors import CliError
-from skulkctl.store_process import run_store
-from skulkctl.talk import Talk
+from skulkctl.models.sources import run_store
+from skulkctl.output.messages import Messages
 from tests.cli.builders import completed, downloads
 from tests.cli.conftest import Cli
 from tests.cli.stock import KITE2, Reply
@@ -25,6 +25,7 @@ from tests.cli_inference.model_node import (
     error_body,
 )
 from tests.daemon_process import wait_until
+from tests.skulkctl_process import start_skulkctl
 
 TINY = "skulk/tiny-llama"
 
@@ -82,7 +83,7 @@ def test_a_dry_run_of_a_removal_names_the_card_it_matches(cli: Cli, node: ModelN
     assert cli("model", "rm", "nothing", "--dry-run") == (
         3,
         "",
-        "error: nothing has no card that was added\nhint: skulkctl models -o wide\n",
+        "error: nothing has no user-added card\nhint: skulkctl models -o wide\n",
     )
     assert {seen.method for seen in node.seen} == {"GET"}
 
@@ -97,7 +98,7 @@ def test_removing_a_card_asks_and_keeps_the_files(
     assert cli("model", "rm", TINY, "--yes") == (
         0,
         f"removed {TINY}\n",
-        f"hint: its files are here:  rm -r {files}\n",
+        f"hint: to delete its files on this machine, run:  rm -r {files}\n",
     )
     assert node.seen[-1].path == "/models/custom/skulk%2Ftiny-llama"
 
@@ -108,7 +109,7 @@ def test_a_card_that_is_not_custom_is_not_found(cli: Cli, node: ModelNode) -> No
     assert cli("model", "rm", MODEL, "--yes") == (
         3,
         "",
-        f"error: {MODEL} has no card that was added\n"
+        f"error: {MODEL} has no user-added card\n"
         "  Custom model card not found\n"
         "hint: skulkctl models -o wide\n",
     )
@@ -159,7 +160,7 @@ def test_what_cannot_be_imported_is_refused_with_the_reason(cli: Cli, home: Path
     assert cli("model", "import", str(home / "gone")) == (
         3,
         "",
-        f"error: there is no {home / 'gone'}\n",
+        f"error: {home / 'gone'} does not exist\n",
     )
     assert cli("model", "pull", "everything").code == 2
 
@@ -183,8 +184,8 @@ def test_a_child_that_dies_is_told_with_its_last_words(
     program = "import sys; print('noise'); print('out of luck', file=sys.stderr); sys.exit(9)"
     monkeypatch.setenv("PYTHONPATH", _fake_store(home, program))
     with pytest.raises(CliError) as raised:
-        run_store(["pull", "tiny"], "pull tiny", Talk())
-    assert raised.value.why == ("the import ended with 9", "out of luck")
+        run_store(["pull", "tiny"], "pull tiny", Messages())
+    assert raised.value.why == ("the import process exited with 9", "out of luck")
 
 
 def test_ctrl_c_ends_the_child_too(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,8 +196,7 @@ def test_ctrl_c_ends_the_child_too(home: Path, monkeypatch: pytest.MonkeyPatch) 
         "time.sleep(60)\n"
     )
     monkeypatch.setenv("PYTHONPATH", _fake_store(home, program))
-    command = [sys.executable, "-m", "skulkctl", "model", "pull", "tiny"]
-    child = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE)
+    child = start_skulkctl("model", "pull", "tiny", stderr=subprocess.PIPE, stdout=subprocess.PIPE)
     wait_until(lambda: mark.exists() and mark.read_text(), "the child")
     child.send_signal(signal.SIGINT)
     out, said = child.communicate(timeout=600)
@@ -212,7 +212,8 @@ def _fake_store(home: Path, program: str) -> str:
     package.mkdir(parents=True)
     real = Path(__file__).parents[2] / "skulkd"
     (package / "__init__.py").write_text(
-        f"__path__.append({str(real)!r})\n__version__ = '0'\n", encoding="utf-8"
+        f"__path__.append({str(real)!r})\n__version__ = '0'\nSERVER_NAME = 'skulkd'\n",
+        encoding="utf-8",
     )
     (package / "store").mkdir()
     (package / "store" / "__init__.py").write_text("")

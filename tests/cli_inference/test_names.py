@@ -6,16 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from skulkctl.complete import complete
-from skulkctl.root import build
+from tests.cli.completing import candidates as values
 from tests.cli.stock import HANG
 from tests.cli_inference.model_node import COMMAND, INSTANCE, MODEL, ModelNode, a_state, a_task
 
 TINY = "skulk/tiny-llama"
-
-
-def values(*words: str) -> list[str]:
-    return [value for value, _ in complete(words, build())]
 
 
 @pytest.mark.parametrize(
@@ -33,11 +28,11 @@ def values(*words: str) -> list[str]:
         (("place", "--instance-meta", ""), ["MlxRing", "MlxJaccl"]),
         (("wait", "x", "--for", "d"), ["deleted"]),
         (("wait", "x", "--fail-on", "f"), ["failed", "failed,deleted"]),
-        (("model", "pull", ""), ["demo", "tiny"]),
-        (("model", "import", ""), [":files"]),
+        (("model", "pull", ""), ["demo", "demo-embed", "tiny"]),
+        (("model", "import", ""), []),
         (("api", "GET", "/s"), []),
         (("instances", "--columns", "det"), ["detail"]),
-        (("models", "--sort", "-si"), ["-size"]),
+        (("models", "--sort", "si"), ["size"]),
     ],
 )
 def test_names_come_from_the_daemon(

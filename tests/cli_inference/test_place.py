@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -25,6 +24,7 @@ from tests.cli_inference.model_node import (
     the_states,
 )
 from tests.daemon_process import wait_until
+from tests.skulkctl_process import start_skulkctl
 
 TINY = "skulk/tiny-llama"
 ACCEPTED = accepted(MODEL)
@@ -114,7 +114,7 @@ def test_ensure_does_not_call_a_failed_instance_placed(cli: Cli, node: ModelNode
     node.on("GET", "/state", a_state(FAILED, LOADING))
     result = cli("place", MODEL, "--ensure")
     assert result.code == 1
-    assert "cannot answer" in result.err
+    assert "cannot respond" in result.err
     assert not [seen for seen in node.seen if seen.method == "POST"]
 
 
@@ -210,21 +210,21 @@ def test_the_deadline_is_exit_6_and_says_that_loading_goes_on(cli: Cli, node: Mo
         6,
         "",
         f"error: {MODEL} (7f3c2a10) is not ready yet\n"
-        "  waited 0.3s; status starting: loading 2/8; it goes on in the cluster\n"
+        "  waited 0.3s; status starting: loading 2/8; it continues in the cluster\n"
         "hint: wait longer:  skulkctl wait 7f3c2a10 --for ready --timeout 30m\n",
     )
 
 
 def test_ctrl_c_while_waiting_says_what_goes_on(node: ModelNode) -> None:
     accepting(node, a_state(LOADING), instance_id=INSTANCE)
-    command = [sys.executable, "-m", "skulkctl", "place", MODEL, "--wait", "-q"]
-    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    child = start_skulkctl("place", MODEL, "--wait", "-q", **pipes)
     wait_until(lambda: [seen.method for seen in node.seen][-3:].count("GET") == 3, "the wait")
     child.send_signal(signal.SIGINT)
     out, said = child.communicate(timeout=600)
     assert (child.returncode, out) == (130, b"")
     assert said == (
-        f"warning: interrupted; {MODEL} (7f3c2a10) goes on starting in the cluster\n".encode()
+        f"warning: interrupted; {MODEL} (7f3c2a10) continues starting in the cluster\n".encode()
     )
 
 
@@ -345,7 +345,7 @@ def test_a_dry_run_shows_the_plan_and_places_nothing(cli: Cli, node: ModelNode) 
         "   1  kite2  8-16/16         -\n",
         f"note: {MODEL} is placed already (7f3c2a10); this places another instance"
         " (--ensure keeps the one that is there)\n"
-        f"hint: do exactly this:  skulkctl place {MODEL} --exclude kite3"
+        f"hint: execute this plan:  skulkctl place {MODEL} --exclude kite3"
         " --plan plan-1269ba9450a8\n",
     )
     assert not node.bodies("/place_instance")
@@ -369,7 +369,7 @@ def test_a_plan_is_carried_out_exactly_or_refused(cli: Cli, node: ModelNode) -> 
     node.on("GET", "/instance/previews", {"previews": [other]})
     result = cli("place", MODEL, "--plan", "plan-1269ba9450a8")
     assert result.code == 4
-    assert "the cluster has changed since" in result.err
+    assert "the cluster has changed, or" in result.err
     assert len(node.bodies("/instance")) == 1
 
 
@@ -392,7 +392,7 @@ def test_a_dry_run_that_cannot_work_is_refused(cli: Cli, node: ModelNode) -> Non
     )
     del node.answers[("GET", "/instance/previews")]
     assert cli("place", MODEL, "--dry-run").err.splitlines()[0] == (
-        "error: this server cannot plan without placing"
+        "error: this server cannot preview placements"
     )
 
 

@@ -72,7 +72,7 @@ def test_preview_shows_each_way_once_with_its_arithmetic_and_the_reasons(
         "plan-1269ba9450a8     1  kite2  8-16/16  348.0MiB  104.4MiB  256.0MiB  256.0MiB  1.0GiB"
         "  12.0GiB\n"
         "\n"
-        "Tensor over MlxJaccl does not work:\n"
+        "Tensor over MlxJaccl is not possible:\n"
         "  no RDMA-connected cycles\n"
         "  left out: kite2 is draining\n",
         f"hint: skulkctl place {MODEL} --plan plan-1269ba9450a8 --wait\n",
@@ -94,7 +94,7 @@ def test_hints_of_a_model_that_fits_nowhere_are_the_daemons(cli: Cli, node: Mode
     result = cli("preview", MODEL)
     assert (result.code, result.err) == (0, "hint: 3 more nodes: skulkctl nodes\n")
     node.on("GET", "/instance/previews", {"previews": []})
-    assert cli("preview", MODEL).err.startswith("hint: the daemon knows no node yet")
+    assert cli("preview", MODEL).err.startswith("hint: the daemon has not seen any node yet")
 
 
 def test_an_unknown_model_or_server_without_previews_is_said(cli: Cli, node: ModelNode) -> None:
@@ -102,7 +102,7 @@ def test_an_unknown_model_or_server_without_previews_is_said(cli: Cli, node: Mod
     node.on("GET", "/instance/previews", said)
     assert cli("preview", "no/thing").code == 3
     del node.answers[("GET", "/instance/previews")]
-    assert cli("preview", MODEL).err.startswith("error: this server cannot plan without placing")
+    assert cli("preview", MODEL).err.startswith("error: this server cannot preview placements")
 
 
 def swapping(node: ModelNode, *, fits: bool) -> None:
@@ -140,7 +140,7 @@ def test_swap_deletes_the_old_one_first_when_it_must(cli: Cli, node: ModelNode) 
     node.on("GET", "/state", the_states(a_state(), gone))
     result = cli("swap", "7f3c", MODEL, "--yes")
     assert result.code == 4
-    assert f"hint: put the old one back:  skulkctl place {MODEL}\n" in result.err
+    assert f"hint: restore the old model:  skulkctl place {MODEL}\n" in result.err
 
 
 def test_swap_asks_first_and_a_dry_run_changes_nothing(cli: Cli, node: ModelNode) -> None:

@@ -1,4 +1,4 @@
-"""Progress on stderr: a line that is drawn over on a terminal, few lines elsewhere."""
+"""Progress on stderr: bars on a terminal, few lines elsewhere."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from io import StringIO
 
 import pytest
 
-from skulkctl.progress import ProgressLine, Transfer, bar, transfer_text
+from skulkctl.output.progress import Part, Progress, Transfer, fraction_of, transfer_text
 
 MIB = 1024**2
 
@@ -24,47 +24,62 @@ class Screen(StringIO):
         return True
 
 
-def test_a_terminal_gets_one_line_that_vanishes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "40")
-    screen, clock = Screen(), Clock()
-    with ProgressLine(stream=screen, clock=clock) as line:
-        line.show("load", "loading 1/2", 0.5)
-        line.show("load", "too soon to be drawn", 0.6)
-        clock.now += 1
-        line.show("load", "x" * 99)
-    assert screen.getvalue() == (
-        "\r[##########----------] loading 1/2\x1b[K" + "\r" + "x" * 39 + "\x1b[K" + "\r\x1b[K"
-    )
-
-
-def test_a_new_stage_is_drawn_at_once() -> None:
+def test_a_terminal_gets_a_bar_per_part_and_is_left_clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
     screen = Screen()
-    line = ProgressLine(stream=screen, clock=Clock())
-    line.show("load", "loading")
-    line.show("warm", "warming up\n\x1b[31m")
-    assert "warming up ?[31m" in screen.getvalue()
+    with Progress(stream=screen) as progress:
+        parts = [
+            Part("kite1", "staging", 2 * MIB, 8 * MIB),
+            Part("kite2", "loading", 3, 24, "layers"),
+        ]
+        progress.show("load", "not for a terminal", parts, title="Placing a model\n\x1b[31m")
+    drawn = screen.getvalue()
+    for text in ("Placing a model ?[31m", "kite1", "staging", "kite2", "3/24 layers"):
+        assert text in drawn
+    assert "not for a terminal" not in drawn
+    assert drawn.rstrip().endswith("\x1b[2K") or drawn.endswith("\x1b[?25h")
 
 
 def test_a_pipe_gets_a_line_for_each_tenth_and_each_ten_seconds() -> None:
     pipe, clock = StringIO(), Clock()
-    with ProgressLine(stream=pipe, clock=clock) as line:
+    with Progress(stream=pipe, clock=clock) as progress:
+
+        def show(percent: int) -> None:
+            progress.show("copy", f"{percent} %", [Part("kite1", "copy", percent, 100)])
+
         for percent in range(0, 31, 5):
-            line.show("copy", f"{percent} %", percent / 100)
+            show(percent)
         clock.now += 9
-        line.show("copy", "31 %", 0.31)
+        show(31)
         clock.now += 1
-        line.show("copy", "32 %", 0.32)
+        show(32)
         clock.now += 10
-        line.show("copy", "32 %", 0.32)
-        line.show("done", "finished")
+        show(32)
+        progress.show("done", "finished")
     assert pipe.getvalue() == "0 %\n10 %\n20 %\n30 %\n32 %\nfinished\n"
 
 
-def test_quiet_and_terminal_only_lines_say_nothing() -> None:
+def test_quiet_and_terminal_only_progress_writes_nothing() -> None:
     pipe, screen = StringIO(), Screen()
-    ProgressLine(stream=pipe, on_pipes=False).show("a", "b")
-    ProgressLine(True, stream=screen).show("a", "b")
+    Progress(stream=pipe, on_pipes=False).show("a", "b")
+    Progress(True, stream=screen).show("a", "b")
     assert pipe.getvalue() + screen.getvalue() == ""
+
+
+@pytest.mark.parametrize(
+    ("parts", "expected"),
+    [
+        ([], None),
+        ([Part("a", "x", 1, 4)], 0.25),
+        ([Part("a", "x", 1, 4), Part("b", "x", 3, 4)], 0.5),
+        ([Part("a", "x", 1, 4), Part("b", "load", 9, 10, "layers")], 0.25),
+        ([Part("a", "x")], None),
+    ],
+)
+def test_the_fraction_is_known_only_when_every_part_is(
+    parts: list[Part], expected: float | None
+) -> None:
+    assert fraction_of(parts) == expected
 
 
 @pytest.mark.parametrize(
@@ -92,8 +107,3 @@ def test_the_rate_is_of_the_last_seconds_and_of_one_phase() -> None:
     assert transfer.text("x", 101 * MIB, None) == "x: 101.0 MiB, 1.0 MiB/s"
     clock.now += 1
     assert transfer.text("y", 0, 5) == "y 0 %: 0 B of 5 B"
-
-
-@pytest.mark.parametrize(("fraction", "filled"), [(0, 0), (0.5, 10), (1, 20), (1.5, 20), (-1, 0)])
-def test_a_bar_never_leaves_its_frame(fraction: float, filled: int) -> None:
-    assert bar(fraction) == f"[{'#' * filled}{'-' * (20 - filled)}]"

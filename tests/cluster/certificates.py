@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
-from skulkctl.authority import issue, make_authority
-from skulkctl.pki_files import authority_of, pair_of, read_authority, write_pair
+from skulkctl.certificates.authority import issue, make_authority
+from skulkctl.certificates.files import authority_of, pair_of, read_authority, write_pair
 from skulkd.settings.tls import TlsFiles
 
 

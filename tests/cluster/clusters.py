@@ -7,13 +7,13 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
-from skulkd.cluster.cluster import Changes, Cluster, Self
+from skulkd.cluster.cluster import ClusterNode, LocalNode, StateListeners
 from skulkd.cluster.commands import Commands
 from skulkd.cluster.disk import RecordFile
 from skulkd.cluster.fabric import FabricPlan
-from skulkd.cluster.greeting import PROTOCOL
-from skulkd.cluster.messages import Entry
-from skulkd.cluster.ruling import Rules
+from skulkd.cluster.handshake import PROTOCOL
+from skulkd.cluster.leader import LeaderPolicy
+from skulkd.cluster.messages import JournalEntry
 from skulkd.cluster.telemetry import Telemetry
 from skulkd.settings.tls import TlsFiles
 from skulkd.wire.events import Event
@@ -51,11 +51,11 @@ class Member:
             peers=peers,
             tls=tls,
         )
-        me = Self(plan.node_id, name, version, lambda: [self.address], protocol)
+        me = LocalNode(plan.node_id, name, version, lambda: [self.address], protocol)
         self.file = RecordFile(home / name / "placements.json")
-        rules = Rules(lambda _: "nothing is planned here")
-        changes = Changes(self._applied, self._replaced, self._renamed)
-        self.cluster = Cluster(me, plan, rules, changes, self.telemetry, self.file)
+        policy = LeaderPolicy(lambda _: "nothing is planned here")
+        changes = StateListeners(self._applied, self._replaced, self._renamed)
+        self.cluster = ClusterNode(me, plan, policy, changes, self.telemetry, self.file)
         self.commands = Commands(self.cluster.peers, self.cluster)
         self._running: asyncio.Task[None] | None = None
 
@@ -85,7 +85,7 @@ class Member:
             await asyncio.gather(self._running, return_exceptions=True)
             self._running = None
 
-    def _applied(self, state: State, entries: Sequence[Entry]) -> None:
+    def _applied(self, state: State, entries: Sequence[JournalEntry]) -> None:
         self.state = state
         self.events += [entry.event for entry in entries]
 
@@ -111,7 +111,7 @@ def agree(members: Sequence[Member]) -> bool:
     return (
         sum(core.role == "leading" for core in cores) == 1
         and len({core.session for core in cores}) == 1
-        and all(core.synced and len(core.roster.members) == len(cores) - 1 for core in cores)
+        and all(core.synced and len(core.connected.members) == len(cores) - 1 for core in cores)
     )
 
 

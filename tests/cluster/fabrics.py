@@ -14,7 +14,7 @@ from pathlib import Path
 from skulkd.cluster.fabric import Fabric, FabricError, FabricPlan
 from skulkd.cluster.fabric_peers import FabricPeers
 from skulkd.cluster.frames import decode
-from skulkd.peers import Peer
+from skulkd.peers import PeerNode
 from skulkd.wire.ids import NodeId
 
 SECRET = "a secret of the tests"
@@ -50,7 +50,7 @@ class Node:
 
     def __init__(self, name: str, home: Path, **plan: object) -> None:
         self.node_id = NodeId(f"node-{name}")
-        self.here: dict[NodeId, Peer] = {}
+        self.here: dict[NodeId, PeerNode] = {}
         self.heard: list[tuple[NodeId, str, bytes]] = []
         self.changed = asyncio.Event()
         fields: dict[str, object] = {
@@ -69,7 +69,7 @@ class Node:
         return self.fabric.plan.listen
 
     def appeared(self, node: NodeId) -> None:
-        self.here[node] = Peer(node, str(node))
+        self.here[node] = PeerNode(node, str(node))
         self._tell()
 
     def vanished(self, node: NodeId) -> None:

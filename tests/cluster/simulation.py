@@ -8,11 +8,20 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 
+from skulkd.cluster.actions import (
+    Broadcast,
+    EntriesApplied,
+    Introduce,
+    LogMessage,
+    NodeGone,
+    Renamed,
+    Send,
+    StateReplaced,
+)
 from skulkd.cluster.core import Core
 from skulkd.cluster.fabric import LEASE_MS
-from skulkd.cluster.messages import Bye, Message, Record
-from skulkd.cluster.ruling import Rules
-from skulkd.cluster.says import Applied, Broadcast, Introduce, Lost, Renamed, Replaced, Said, Send
+from skulkd.cluster.leader import LeaderPolicy
+from skulkd.cluster.messages import ClusterRecord, Leaving, Message
 from skulkd.wire.events import Event, InstanceDeleted, TestEvent
 from skulkd.wire.ids import InstanceId, NodeId
 from skulkd.wire.instances import Instance
@@ -28,8 +37,10 @@ def nowhere(_instance: Instance) -> Instance | str:
 class Node:
     """One state machine with what its daemon would keep beside it."""
 
-    def __init__(self, node_id: NodeId, name: str, rules: Rules, record: Record | None) -> None:
-        self.core = Core(node_id, name, rules, record=record)
+    def __init__(
+        self, node_id: NodeId, name: str, policy: LeaderPolicy, record: ClusterRecord | None
+    ) -> None:
+        self.core = Core(node_id, name, policy, record=record)
         self.log: list[str] = []
         self.lost: list[NodeId] = []
         self.applied = 0
@@ -49,9 +60,9 @@ class Node:
 
 
 class Simulation:
-    def __init__(self, seed: int = 0, rules: Rules | None = None) -> None:
+    def __init__(self, seed: int = 0, policy: LeaderPolicy | None = None) -> None:
         self.random = random.Random(seed)
-        self.rules = rules or Rules(replan=nowhere)
+        self.policy = policy or LeaderPolicy(replan=nowhere)
         self.now = 100.0
         self.nodes: dict[NodeId, Node] = {}
         self.loss = self.duplication = 0.0
@@ -63,12 +74,17 @@ class Simulation:
         self._links: set[frozenset[NodeId]] = set()
 
     def start(
-        self, node_id: str, *, name: str = "", alone: bool = False, record: Record | None = None
+        self,
+        node_id: str,
+        *,
+        name: str = "",
+        alone: bool = False,
+        record: ClusterRecord | None = None,
     ) -> Node:
-        node = Node(NodeId(node_id), name or node_id, self.rules, record)
+        node = Node(NodeId(node_id), name or node_id, self.policy, record)
         self.nodes[node.node_id] = node
         node.core.start(self.now, alone=alone)
-        self._carry_out(node)
+        self._perform_actions(node)
         return node
 
     def kill(self, node_id: str) -> None:
@@ -81,7 +97,7 @@ class Simulation:
         """Says so first."""
         for other in self.nodes:
             if self._linked(NodeId(node_id), other):
-                self._flying.append((self.now, 0, NodeId(node_id), other, Bye()))
+                self._flying.append((self.now, 0, NodeId(node_id), other, Leaving()))
         self.step()
         self.kill(node_id)
 
@@ -103,7 +119,7 @@ class Simulation:
         missed, node.missed = node.missed, []
         for sender, message in missed:
             node.core.receive(self.now, sender, message)
-        self._carry_out(node)
+        self._perform_actions(node)
 
     def cut(self, one_side: Iterable[str]) -> None:
         """No word passes between these and the others."""
@@ -125,17 +141,17 @@ class Simulation:
         self.submitted.append(event)
         node = self.nodes[NodeId(node_id)]
         node.core.append(self.now, event)
-        self._carry_out(node)
+        self._perform_actions(node)
 
     def delete(self, node_id: str, instance_id: str) -> bool:
         """Ask a master to delete it, as an operator does; True when it has said yes."""
         node = self.nodes[NodeId(node_id)]
-        ruling, known = node.core.ruling, node.core.ledger.stands(InstanceId(instance_id))
-        if ruling is None or node.frozen or not known:
+        leader, known = node.core.leader, node.core.journal.has_instance(InstanceId(instance_id))
+        if leader is None or node.frozen or not known:
             return False
         event = InstanceDeleted(instance_id=InstanceId(instance_id))
-        ruling.append([event], command=f"c-{event.event_id}", answer="{}")
-        self._carry_out(node)
+        leader.append([event], command=f"c-{event.event_id}", answer="{}")
+        self._perform_actions(node)
         return True
 
     def run(self, seconds: float) -> None:
@@ -153,7 +169,7 @@ class Simulation:
             if not (node.frozen or node.hung):
                 node.core.tick(self.now)
                 node.core.flush(self.now)
-                self._carry_out(node)
+                self._perform_actions(node)
 
     # What holds in the end.
 
@@ -166,11 +182,11 @@ class Simulation:
         assert len({node.core.session for node in nodes}) == 1
         assert all(node.core.synced for node in nodes)
         assert all(not node.core.pending for node in nodes)
-        first = nodes[0].core.ledger
+        first = nodes[0].core.journal
         for node in nodes:
-            assert node.core.ledger.state == first.state
-            assert node.core.ledger.waiting == first.waiting
-        names = {node.core.roster.name for node in nodes}
+            assert node.core.journal.state == first.state
+            assert node.core.journal.unplaced == first.unplaced
+        names = {node.core.connected.name for node in nodes}
         assert len(names) == len(nodes)
 
     def said(self) -> str:
@@ -203,17 +219,17 @@ class Simulation:
         for link in sorted(wanted - self._links, key=sorted):
             self._links.add(link)
             for node, other in (sorted(link), sorted(link, reverse=True)):
-                name = self.nodes[other].core.roster.name
+                name = self.nodes[other].core.connected.name
                 self.nodes[node].core.joined(self.now, other, name)
-                self._carry_out(self.nodes[node])
+                self._perform_actions(self.nodes[node])
 
     def _tell_lost(self, node: NodeId, other: NodeId) -> None:
         if node in self.nodes and not self.nodes[node].frozen:
             self.nodes[node].core.lost(self.now, other)
-            self._carry_out(self.nodes[node])
+            self._perform_actions(self.nodes[node])
         elif node in self.nodes:
             # A frozen node hears of it when it runs again.
-            self.nodes[node].core.roster.remove(other)
+            self.nodes[node].core.connected.remove(other)
 
     def _post(self, sender: NodeId, to: NodeId, message: Message) -> None:
         copies = 1 + (self.random.random() < self.duplication)
@@ -234,10 +250,10 @@ class Simulation:
             node.missed.append((sender, message))
             return
         node.core.receive(self.now, sender, message)
-        self._carry_out(node)
+        self._perform_actions(node)
 
-    def _carry_out(self, node: Node) -> None:  # noqa: PLR0912 - one case per action
-        for action in node.core.out.take():
+    def _perform_actions(self, node: Node) -> None:  # noqa: PLR0912 - one case per action
+        for action in node.core.out.drain():
             match action:
                 case Send():
                     self._post(node.node_id, action.to, action.message)
@@ -245,13 +261,13 @@ class Simulation:
                     for other in self.nodes:
                         if self._linked(node.node_id, other):
                             self._post(node.node_id, other, action.message)
-                case Applied():
+                case EntriesApplied():
                     node.applied += len(action.entries)
-                case Replaced():
+                case StateReplaced():
                     node.replaced += 1
-                case Lost():
+                case NodeGone():
                     node.lost.append(action.node)
-                case Said():
+                case LogMessage():
                     node.log.append(action.text)
                 case Introduce():
                     pass  # the links of the simulation need no help

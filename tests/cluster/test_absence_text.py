@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from skulkd.cluster.restoring import absence_text
+from skulkd.cluster.placement_restorer import absence_text
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from skulkd.cluster.merging import with_nodes
-from skulkd.cluster.messages import Entries, Entry, Snapshot, Submit, Waiting
-from skulkd.cluster.ruling import Rules
+from skulkd.cluster.leader import LeaderPolicy
+from skulkd.cluster.merge import with_nodes
+from skulkd.cluster.messages import Entries, JournalEntry, JournalSnapshot, Submit, UnplacedList
 from skulkd.cluster.timing import Timing
 from skulkd.wire.events import (
     InstanceCreated,
@@ -28,8 +28,8 @@ from tests.daemon.builders import a_task, an_instance
 A, B, C, D = (NodeId(name) for name in "abcd")
 
 
-def three(seed: int = 0, rules: Rules | None = None) -> Simulation:
-    sim = Simulation(seed, rules)
+def three(seed: int = 0, policy: LeaderPolicy | None = None) -> Simulation:
+    sim = Simulation(seed, policy)
     for name in "abc":
         sim.start(name)
     sim.run(4)
@@ -46,7 +46,7 @@ def test_a_node_alone_leads_at_once() -> None:
     node = sim.start("a", alone=True)
     assert node.core.role == "leading"
     sim.append("a")
-    assert node.core.ledger.head == 0
+    assert node.core.journal.head == 0
 
 
 def test_nodes_that_start_together_agree_within_three_seconds() -> None:
@@ -75,7 +75,7 @@ def test_events_of_any_node_reach_all_in_one_order() -> None:
             sim.step()
     sim.run(2)
     sim.assert_one_cluster()
-    assert sim.nodes[A].core.ledger.head == 59
+    assert sim.nodes[A].core.journal.head == 59
 
 
 @pytest.mark.parametrize("how", ["kill", "leave"])
@@ -89,7 +89,7 @@ def test_a_master_that_is_gone_has_a_successor_within_three_seconds(how: str) ->
     getattr(sim, how)(old)
     sim.run(3)
     sim.assert_one_cluster()
-    assert sim.nodes[survivor].core.ledger.state.tracing_enabled
+    assert sim.nodes[survivor].core.journal.state.tracing_enabled
     assert not any(node.replaced for node in sim.nodes.values())
 
 
@@ -107,11 +107,11 @@ def test_what_did_not_touch_the_dead_master_is_untouched() -> None:
     sim.kill(old)
     sim.run(6)
     sim.assert_one_cluster()
-    ledger = sim.nodes[others[0]].core.ledger
-    assert list(ledger.state.instances) == ["mine"]
-    assert ledger.state.runners == {RunnerId("mine-r0"): RunnerReady()}
-    assert list(ledger.waiting) == ["lost"]
-    assert not ledger.state.tasks
+    journal = sim.nodes[others[0]].core.journal
+    assert list(journal.state.instances) == ["mine"]
+    assert journal.state.runners == {RunnerId("mine-r0"): RunnerReady()}
+    assert list(journal.unplaced) == ["lost"]
+    assert not journal.state.tasks
 
 
 def test_a_master_that_hangs_is_deposed_and_follows_when_it_wakes() -> None:
@@ -159,7 +159,7 @@ def test_two_clusters_that_meet_become_one_and_keep_their_placements() -> None:
     sim.heal()
     sim.run(5)
     sim.assert_one_cluster()
-    state = sim.nodes[A].core.ledger.state
+    state = sim.nodes[A].core.journal.state
     assert set(state.instances) == {"old", "new"}
     assert state.runners[RunnerId("new-r0")] == RunnerReady()
 
@@ -181,12 +181,12 @@ def test_a_placement_is_kept_when_its_node_joins_a_moment_after_its_master() -> 
         sim.cut_link(name, holder)
     while cedes in sim.masters():
         sim.step()
-    assert set(sim.nodes[stays].core.ledger.state.instances) == {"late"}
+    assert set(sim.nodes[stays].core.journal.state.instances) == {"late"}
     sim.heal()
     sim.run(10)
     sim.assert_one_cluster()
     # Never gone in between, or its runner would have been stopped.
-    assert set(sim.nodes[holder].core.ledger.state.instances) == {"late"}
+    assert set(sim.nodes[holder].core.journal.state.instances) == {"late"}
     assert "late (org/llama) lost" not in sim.said()
 
 
@@ -203,7 +203,7 @@ def test_a_link_that_is_missing_does_not_make_two_clusters() -> None:
     assert len(sim.masters()) == 1
     assert len({node.core.session for node in sim.nodes.values()}) == 1
     assert sim.masters()[0] not in (old, cut_off)
-    assert list(sim.nodes[cut_off].core.ledger.state.instances) == ["i1"]
+    assert list(sim.nodes[cut_off].core.journal.state.instances) == ["i1"]
     before = sim.masters()
     sim.heal()
     sim.run(5)
@@ -228,7 +228,7 @@ def test_who_was_cut_off_alone_does_not_bring_its_own_reign_home() -> None:
     sim.run(5)
     sim.assert_one_cluster()
     assert sim.masters() == before
-    assert sim.nodes[alone].core.ledger.state.instances["i1"] == an_instance("i1", (holder,))
+    assert sim.nodes[alone].core.journal.state.instances["i1"] == an_instance("i1", (holder,))
     assert sim.nodes[holder].replaced == 0
 
 
@@ -243,7 +243,7 @@ def test_a_new_master_does_not_take_those_for_silent_who_did_not_tell_it() -> No
     sim.run(2)
     assert cut_off in sim.masters()
     assert sim.nodes[cut_off].lost == [old]
-    assert list(sim.nodes[cut_off].core.ledger.state.instances) == ["i1"]
+    assert list(sim.nodes[cut_off].core.journal.state.instances) == ["i1"]
 
 
 def test_what_cannot_be_kept_is_named() -> None:
@@ -283,7 +283,7 @@ def test_names_are_unique_and_the_newcomer_gives_way() -> None:
     sim.start("c", name="kite")
     sim.run(3)
     sim.assert_one_cluster()
-    assert [node.core.roster.name for node in sim.nodes.values()] == ["kite", "kite-2", "kite-3"]
+    assert [node.core.connected.name for node in sim.nodes.values()] == ["kite", "kite-2", "kite-3"]
 
 
 def test_an_instance_that_lost_a_node_is_placed_again_under_its_id() -> None:
@@ -291,7 +291,7 @@ def test_an_instance_that_lost_a_node_is_placed_again_under_its_id() -> None:
         (old,) = instance.shard_assignments.node_to_runner
         return with_nodes(instance, {old: A})
 
-    sim = three(rules=Rules(replan=elsewhere))
+    sim = three(policy=LeaderPolicy(replan=elsewhere))
     victim = next(node for node in (C, B) if [node] != sim.masters())
     sim.append("a", created("i1", victim))
     sim.run(1)
@@ -299,21 +299,21 @@ def test_an_instance_that_lost_a_node_is_placed_again_under_its_id() -> None:
     sim.run(4)
     sim.assert_one_cluster()
     assert list(
-        sim.nodes[A].core.ledger.state.instances["i1"].shard_assignments.node_to_runner
+        sim.nodes[A].core.journal.state.instances["i1"].shard_assignments.node_to_runner
     ) == [A]
 
 
 def test_the_policy_delete_deletes() -> None:
-    sim = three(rules=Rules(replan=lambda _: "no", on_node_loss="delete"))
+    sim = three(policy=LeaderPolicy(replan=lambda _: "no", on_node_loss="delete"))
     victim = next(node for node in (C, B) if [node] != sim.masters())
     sim.append("a", created("i1", victim))
     sim.run(1)
     sim.kill(victim)
     sim.run(4)
     sim.assert_one_cluster()
-    ledger = sim.nodes[A].core.ledger
-    assert not ledger.state.instances
-    assert not ledger.waiting
+    journal = sim.nodes[A].core.journal
+    assert not journal.state.instances
+    assert not journal.unplaced
 
 
 def test_everything_off_and_on_restores_placements_on_nodes_with_the_old_names() -> None:
@@ -323,10 +323,10 @@ def test_everything_off_and_on_restores_placements_on_nodes_with_the_old_names()
     sim.append("a", TracingStateChanged(enabled=True))
     sim.append("b", created("i3", B))
     sim.run(1)
-    stale = sim.nodes[C].core.ledger.record()
+    stale = sim.nodes[C].core.journal.record()
     sim.append("b", InstanceDeleted(instance_id=InstanceId("i3")))
     sim.run(1)
-    records = {name: sim.nodes[NodeId(name)].core.ledger.record() for name in "ab"} | {"c": stale}
+    records = {name: sim.nodes[NodeId(name)].core.journal.record() for name in "ab"} | {"c": stale}
     again = Simulation()
     again.start("node3", name="c", record=records["c"])
     again.run(1.5)
@@ -335,7 +335,7 @@ def test_everything_off_and_on_restores_placements_on_nodes_with_the_old_names()
     again.start("node2", name="b", record=records["b"])
     again.run(5)
     again.assert_one_cluster()
-    state = again.nodes[NodeId("node1")].core.ledger.state
+    state = again.nodes[NodeId("node1")].core.journal.state
     placed = {
         key: list(instance.shard_assignments.node_to_runner)
         for key, instance in state.instances.items()
@@ -348,7 +348,7 @@ def test_a_cluster_that_lived_on_does_not_take_back_old_placements() -> None:
     sim = three()
     sim.append("a", created("i1", C))
     sim.run(1)
-    record = sim.nodes[C].core.ledger.record()
+    record = sim.nodes[C].core.journal.record()
     sim.append("a", InstanceDeleted(instance_id=InstanceId("i1")))
     sim.run(1)
     sim.kill("c")
@@ -356,7 +356,7 @@ def test_a_cluster_that_lived_on_does_not_take_back_old_placements() -> None:
     sim.start("c2", name="c", record=record)
     sim.run(30)
     sim.assert_one_cluster()
-    assert not sim.nodes[A].core.ledger.state.instances
+    assert not sim.nodes[A].core.journal.state.instances
 
 
 OPERATIONS = st.lists(
@@ -426,20 +426,20 @@ def _operate(sim: Simulation, kind: str, number: int) -> None:
 def test_nothing_that_was_said_in_another_session_counts() -> None:
     sim = three()
     old = sim.masters()[0]
-    stale = sim.nodes[old].core.ledger
+    stale = sim.nodes[old].core.journal
     sim.kill(old)
     sim.run(4)
     assert stale.session is not None
-    late = Entry(sim.nodes[next(iter(sim.nodes))].core.ledger.head + 1, created("late", A))
+    late = JournalEntry(sim.nodes[next(iter(sim.nodes))].core.journal.head + 1, created("late", A))
     for node in sim.nodes.values():
-        before = node.core.ledger.state
+        before = node.core.journal.state
         sender = next(other for other in sim.nodes if other != node.node_id)
         for message in (
             Entries(stale.session, (late,), late.index),
             Submit(stale.session, (late.event,)),
-            Snapshot(stale.session, State(), "other"),
-            Waiting(stale.session, 99, (stale.placement(an_instance("x")),)),
+            JournalSnapshot(stale.session, State(), "other"),
+            UnplacedList(stale.session, 99, (stale.placement(an_instance("x")),)),
         ):
             node.core.receive(sim.now, sender, message)
-        assert node.core.ledger.state is before
-        assert not node.core.ledger.waiting
+        assert node.core.journal.state is before
+        assert not node.core.journal.unplaced

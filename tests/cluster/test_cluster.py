@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from skulkd.api.cluster_metrics import ClusterCollector
 from skulkd.cluster.codec import is_message
 from skulkd.cluster.commands import NO_MASTER
 from skulkd.cluster.commits import Decision
 from skulkd.cluster.frames import decode, encode
-from skulkd.cluster.greeting import PROTOCOL
-from skulkd.cluster.ledger import Ledger
-from skulkd.cluster.telemetry import Readings
+from skulkd.cluster.handshake import PROTOCOL
+from skulkd.cluster.journal_replica import JournalReplica
+from skulkd.cluster.metrics import ClusterCollector
+from skulkd.cluster.telemetry import NodeReadings
 from skulkd.peers import PeerRefused
 from skulkd.wire.events import (
     InstanceCreated,
@@ -64,11 +64,11 @@ async def test_a_command_is_decided_once_by_the_master_and_seen_by_the_asker(
     async with clusters(tmp_path, "a", "b") as (a, b):
         decided: list[bytes] = []
 
-        def turn(body: bytes, _: Ledger) -> Decision:
+        def turn(body: bytes, _: JournalReplica) -> Decision:
             decided.append(body)
             return Decision([TracingStateChanged(enabled=True)], b'{"was": false}')
 
-        def refuse(_body: bytes, _: Ledger) -> Decision:
+        def refuse(_body: bytes, _: JournalReplica) -> Decision:
             raise PeerRefused(a.node_id, "too_big", "it does not fit", b'{"short": 1}')
 
         for member in (a, b):
@@ -119,7 +119,7 @@ async def test_without_a_master_a_command_ends_at_its_deadline(tmp_path: Path) -
 
 async def test_readings_reach_the_others_and_go_with_their_node(tmp_path: Path) -> None:
     async with clusters(tmp_path, "a", "b") as (a, b):
-        b.telemetry.record(b.node_id, Readings(NOON, disk=a_disk(7), warnings=("hot",)))
+        b.telemetry.record(b.node_id, NodeReadings(NOON, disk=a_disk(7), warnings=("hot",)))
         b.cluster.publish_readings()
         await until(lambda: a.telemetry.of(b.node_id), "the readings of b")
         got = a.telemetry.of(b.node_id)

@@ -8,56 +8,56 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skulkd.cluster.codec import Unreadable, dump, is_message, kind_of, load
+from skulkd.cluster.codec import UnreadableMessage, dump, is_message, kind_of, load
+from skulkd.cluster.frame_auth import REMEMBERED, TAG_BYTES, FrameAuth, ReplayGuard
 from skulkd.cluster.frames import BadFrame, decode, encode
 from skulkd.cluster.messages import (
+    AlreadyOrdered,
     Ancestor,
-    Beat,
-    Bye,
-    Cede,
-    Ceded,
-    Conquer,
+    AssignedName,
+    ClusterRecord,
     Deletion,
     Entries,
-    Entry,
+    HandOver,
+    HandOverDone,
     Join,
-    Known,
+    JournalEntry,
+    JournalSnapshot,
+    Leaving,
+    MasterSession,
     Message,
-    Named,
+    NodeHeartbeat,
     Placement,
-    Record,
-    Session,
-    Snapshot,
+    RequestHandOver,
     Submit,
-    Waiting,
+    UnplacedList,
 )
-from skulkd.cluster.sealing import REMEMBERED, TAG_BYTES, Heard, Seal
 from skulkd.wire.events import InstanceCreated
 from skulkd.wire.ids import EventId
 from tests.daemon.builders import A, a_state, an_instance
 
-SESSION = Session(3, A)
+SESSION = MasterSession(3, A)
 EVENT = InstanceCreated(instance=an_instance())
-ENTRY = Entry(4, EVENT, "c1", '{"ok": true}')
+ENTRY = JournalEntry(4, EVENT, "c1", '{"ok": true}')
 PLACEMENT = Placement(an_instance(), {A: "kite1"})
 DELETION = Deletion(EventId("e"), an_instance().instance_id)
-RECORD = Record("l", 2, 9, (PLACEMENT,), True, (DELETION,))
+RECORD = ClusterRecord("l", 2, 9, (PLACEMENT,), True, (DELETION,))
 STATE = a_state(instances={an_instance().instance_id: an_instance()})
-CEDE = Cede(SESSION, STATE, (PLACEMENT,), {A: "kite1"}, (A,), (DELETION,))
+HAND_OVER = HandOver(SESSION, STATE, (PLACEMENT,), {A: "kite1"}, (A,), (DELETION,))
 MESSAGES: list[Message] = [
-    Beat(SESSION, True, (3, 4), 1.5, (Ancestor(SESSION, 2),)),
-    Beat(None, False, (0, -1)),
-    Join(SESSION, SESSION, 4, (ENTRY,), RECORD, CEDE),
+    NodeHeartbeat(SESSION, True, (3, 4), 1.5, (Ancestor(SESSION, 2),)),
+    NodeHeartbeat(None, False, (0, -1)),
+    Join(SESSION, SESSION, 4, (ENTRY,), RECORD, HAND_OVER),
     Entries(SESSION, (ENTRY,), 4, True, "l", (Ancestor(SESSION, 2),)),
-    Snapshot(SESSION, STATE, "l", (EventId("e"),), {"c1": (4, "{}")}, (), (DELETION,)),
-    Waiting(SESSION, 4, (PLACEMENT,)),
+    JournalSnapshot(SESSION, STATE, "l", (EventId("e"),), {"c1": (4, "{}")}, (), (DELETION,)),
+    UnplacedList(SESSION, 4, (PLACEMENT,)),
     Submit(SESSION, (EVENT,)),
-    Known(SESSION, (EventId("e"),)),
-    Conquer(SESSION),
-    CEDE,
-    Ceded(SESSION, 4),
-    Named(SESSION, "kite1-2"),
-    Bye(),
+    AlreadyOrdered(SESSION, (EventId("e"),)),
+    RequestHandOver(SESSION),
+    HAND_OVER,
+    HandOverDone(SESSION, 4),
+    AssignedName(SESSION, "kite1-2"),
+    Leaving(),
 ]
 
 
@@ -78,8 +78,15 @@ def test_keys_of_a_newer_version_are_ignored_at_every_depth() -> None:
     assert load("entries", json.dumps(raw).encode()) == Entries(SESSION, (ENTRY,), 4)
 
 
+def test_names_on_the_wire_do_not_follow_the_names_of_classes() -> None:
+    assert {kind_of(message) for message in MESSAGES} == {
+        "beat", "join", "entries", "snapshot", "waiting", "submit", "known", "conquer", "cede",
+        "ceded", "named", "bye",
+    }  # fmt: skip
+
+
 def test_what_cannot_be_read_says_where() -> None:
-    with pytest.raises(Unreadable, match=r"Beat\.standing"):
+    with pytest.raises(UnreadableMessage, match=r"NodeHeartbeat\.standing"):
         load("beat", b'{"session": null, "leading": true, "standing": "x"}')
 
 
@@ -92,41 +99,41 @@ def test_frames_carry_any_bytes() -> None:
 
 
 def test_a_seal_opens_only_with_the_same_secret_namespace_and_address() -> None:
-    seal = Seal("secret", "ns")
-    frame = seal.close("to/a", 7, b"body")
-    assert seal.open("to/a", frame) == (7, b"body")
-    assert seal.open("to/a", seal.close("to/a", 7, b"")) == (7, b"")
+    auth = FrameAuth("secret", "ns")
+    frame = auth.sign("to/a", 7, b"body")
+    assert auth.verify("to/a", frame) == (7, b"body")
+    assert auth.verify("to/a", auth.sign("to/a", 7, b"")) == (7, b"")
     renumbered = frame[:TAG_BYTES] + (8).to_bytes(8, "big") + b"body"
-    assert seal.open("to/a", renumbered) is None
-    assert seal.open("to/b", frame) is None
-    assert seal.open("to/a", frame[:-1] + b"x") is None
-    assert seal.open("to/a", b"") is None
-    assert Seal("other", "ns").open("to/a", frame) is None
-    assert Seal("secret", "other").open("to/a", frame) is None
-    assert "secret" not in seal.password
+    assert auth.verify("to/a", renumbered) is None
+    assert auth.verify("to/b", frame) is None
+    assert auth.verify("to/a", frame[:-1] + b"x") is None
+    assert auth.verify("to/a", b"") is None
+    assert FrameAuth("other", "ns").verify("to/a", frame) is None
+    assert FrameAuth("secret", "other").verify("to/a", frame) is None
+    assert "secret" not in auth.password
 
 
 @given(st.lists(st.integers(1, 2000), max_size=400), st.booleans())
 def test_no_number_is_new_twice(numbers: list[int], own: bool) -> None:
-    heard = Heard()
-    new = [one for one in numbers if heard.is_new("a", one, from_the_first=own)]
+    guard = ReplayGuard()
+    new = [one for one in numbers if guard.is_new("a", one, from_the_first=own)]
     assert len(new) == len(set(new))
 
 
 @given(st.permutations(range(1, REMEMBERED)))
 def test_frames_that_overtake_each_other_are_all_heard(numbers: list[int]) -> None:
-    heard = Heard()
-    assert all(heard.is_new("a", one, from_the_first=True) for one in numbers)
-    assert not any(heard.is_new("a", one, from_the_first=True) for one in numbers)
-    assert all(heard.is_new("b", one, from_the_first=True) for one in numbers)
+    guard = ReplayGuard()
+    assert all(guard.is_new("a", one, from_the_first=True) for one in numbers)
+    assert not any(guard.is_new("a", one, from_the_first=True) for one in numbers)
+    assert all(guard.is_new("b", one, from_the_first=True) for one in numbers)
 
 
 def test_what_was_said_to_all_before_this_node_listened_is_not_believed() -> None:
-    heard = Heard()
-    assert heard.is_new("all", 1000, from_the_first=False)
-    assert not heard.is_new("all", 999, from_the_first=False)
-    assert heard.is_new("all", 1001, from_the_first=False)
+    guard = ReplayGuard()
+    assert guard.is_new("all", 1000, from_the_first=False)
+    assert not guard.is_new("all", 999, from_the_first=False)
+    assert guard.is_new("all", 1001, from_the_first=False)
     for number in range(10_000, 30_000):
-        assert heard.is_new("all", number, from_the_first=False)
-    assert not heard.is_new("all", 1002, from_the_first=False)
-    assert len(heard._addresses["all"].seen) == REMEMBERED
+        assert guard.is_new("all", number, from_the_first=False)
+    assert not guard.is_new("all", 1002, from_the_first=False)
+    assert len(guard._addresses["all"].seen) == REMEMBERED

@@ -13,8 +13,8 @@ import pytest
 from skulkd.cluster import commits
 from skulkd.cluster.commits import Decision
 from skulkd.cluster.disk import RecordFile
-from skulkd.cluster.ledger import Ledger
-from skulkd.cluster.messages import Record
+from skulkd.cluster.journal_replica import JournalReplica
+from skulkd.cluster.messages import ClusterRecord
 from skulkd.peers import PeerRefused
 from skulkd.wire.events import InstanceCreated, InstanceDeleted, TestEvent
 from skulkd.wire.ids import InstanceId
@@ -24,13 +24,13 @@ from tests.daemon.builders import an_instance
 PLACE, DELETE = "place", "delete"
 
 
-def place(body: bytes, ledger: Ledger) -> Decision:
+def place(body: bytes, journal: JournalReplica) -> Decision:
     """Answers how many instances there were before."""
     created = InstanceCreated(instance=an_instance(body.decode(), ()))
-    return Decision([created], b"%d" % len(ledger.state.instances))
+    return Decision([created], b"%d" % len(journal.state.instances))
 
 
-def delete(body: bytes, _: Ledger) -> Decision:
+def delete(body: bytes, _: JournalReplica) -> Decision:
     return Decision([InstanceDeleted(instance_id=InstanceId(body.decode()))])
 
 
@@ -62,7 +62,7 @@ class Blocked:
         self._file.save = self._save  # type: ignore[method-assign]
         self.go_on.set()
 
-    def _blocked(self, record: Record) -> None:
+    def _blocked(self, record: ClusterRecord) -> None:
         self.entered.set()
         self.go_on.wait()
         self._save(record)
@@ -85,10 +85,10 @@ async def test_commands_that_come_together_are_written_together_and_see_each_oth
 ) -> None:
     async with clusters(tmp_path, "a") as (a,):
         ready(a)
-        written: list[Record] = []
+        written: list[ClusterRecord] = []
         save = a.file.save
 
-        def counted(record: Record) -> None:
+        def counted(record: ClusterRecord) -> None:
             written.append(record)
             save(record)
 
@@ -131,7 +131,7 @@ async def test_a_disk_that_fails_refuses_and_the_state_never_had_it(
         await b.commands.send(PLACE, b"kept", 60)
         with monkeypatch.context() as patched:
 
-            def fail(_: Record) -> None:
+            def fail(_: ClusterRecord) -> None:
                 raise OSError(number, os.strerror(number), str(a.file.path))
 
             patched.setattr(a.file, "save", fail)
@@ -205,7 +205,7 @@ async def test_a_follower_that_cannot_write_says_so_and_is_not_waited_for(
         ready(a, b)
         with monkeypatch.context() as patched:
 
-            def fail(_: Record) -> None:
+            def fail(_: ClusterRecord) -> None:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
             patched.setattr(b.file, "save", fail)

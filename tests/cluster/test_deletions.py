@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import cast
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from skulkd.api.placing import DELETE, REPAIR, Placements
-from skulkd.cluster.ledger import DELETIONS, Ledger
-from skulkd.cluster.messages import Deletion, Entry, Placement
-from skulkd.cluster.ruling import Rules
-from skulkd.node_orders import decide_order
-from skulkd.placement.orders import Decided, DeleteOrder
+from skulkd.cluster.journal_replica import DELETIONS, JournalReplica
+from skulkd.cluster.leader import LeaderPolicy
+from skulkd.cluster.messages import Deletion, JournalEntry, Placement
+from skulkd.placement.orders import DeleteOrder
 from skulkd.placement.refusals import UnknownInstance
+from skulkd.scheduling.placements import DELETE, REPAIR
 from skulkd.wire.events import InstanceCreated, InstanceDeleted
 from skulkd.wire.ids import EventId, InstanceId, NodeId
-from skulkd.wire.state import State
+from tests.api.in_process import some_services
 from tests.cluster.simulation import Simulation
 from tests.daemon.builders import an_instance
 
 A, B, C, D = (NodeId(name) for name in "abcd")
 
 
-def split(rules: Rules | None = None) -> tuple[Simulation, NodeId, NodeId]:
+def split(policy: LeaderPolicy | None = None) -> tuple[Simulation, NodeId, NodeId]:
     """Four nodes, `i1` on a, then a and b without c and d; the masters of both sides."""
-    sim = Simulation(rules=rules)
+    sim = Simulation(policy=policy)
     for name in "abcd":
         sim.start(name)
     sim.run(4)
@@ -41,8 +40,8 @@ def split(rules: Rules | None = None) -> tuple[Simulation, NodeId, NodeId]:
 
 
 def placed(sim: Simulation) -> set[str]:
-    ledger = next(iter(sim.nodes.values())).core.ledger
-    return {*ledger.state.instances, *ledger.waiting}
+    journal = next(iter(sim.nodes.values())).core.journal
+    return {*journal.state.instances, *journal.unplaced}
 
 
 @pytest.mark.parametrize("side", ["where it runs", "where it waits"])
@@ -54,7 +53,9 @@ def test_a_deletion_counts_for_both_sides_when_they_meet(side: str) -> None:
     sim.run(8)
     sim.assert_one_cluster()
     assert not placed(sim)
-    assert all(InstanceId("i1") in one.core.ledger.deletions.values() for one in sim.nodes.values())
+    assert all(
+        InstanceId("i1") in one.core.journal.deletions.values() for one in sim.nodes.values()
+    )
 
 
 def test_what_is_deleted_on_the_other_side_is_said_by_name() -> None:
@@ -66,9 +67,9 @@ def test_what_is_deleted_on_the_other_side_is_said_by_name() -> None:
 
 
 def test_what_the_policy_deletes_on_a_loss_lives_on_where_it_runs() -> None:
-    sim, left, right = split(Rules(replan=lambda _: "no", on_node_loss="delete"))
-    assert not sim.nodes[right].core.ledger.stands(InstanceId("i1"))
-    assert sim.nodes[left].core.ledger.stands(InstanceId("i1"))
+    sim, left, right = split(LeaderPolicy(replan=lambda _: "no", on_node_loss="delete"))
+    assert not sim.nodes[right].core.journal.has_instance(InstanceId("i1"))
+    assert sim.nodes[left].core.journal.has_instance(InstanceId("i1"))
     sim.heal()
     sim.run(8)
     sim.assert_one_cluster()
@@ -90,7 +91,7 @@ def test_an_instance_that_was_placed_again_after_its_deletion_stays() -> None:
 @pytest.mark.parametrize("side", ["the older reign", "the newer reign"])
 def test_who_followed_a_master_that_died_before_two_sides_met_speaks_for_it(side: str) -> None:
     sim, left, right = split()
-    older = min((left, right), key=lambda one: sim.nodes[one].core.ledger.standing)
+    older = min((left, right), key=lambda one: sim.nodes[one].core.journal.standing)
     newer = left if older == right else right
     died = older if side == "the older reign" else newer
     [survivor] = ({A, B} if died in (A, B) else {C, D}) - {died}
@@ -102,7 +103,7 @@ def test_who_followed_a_master_that_died_before_two_sides_met_speaks_for_it(side
     sim.heal()
     sim.run(12)
     sim.assert_one_cluster()
-    assert set(sim.nodes[survivor].core.ledger.state.instances) == {"new"}
+    assert set(sim.nodes[survivor].core.journal.state.instances) == {"new"}
     # Its node is gone: it waits for another place, or is named.
     assert placed(sim) == {"new", "both"} or "instance both (org/llama) was not kept" in sim.said()
 
@@ -111,28 +112,21 @@ def body_of(name: str) -> bytes:
     return DeleteOrder(instance_id=InstanceId(name)).model_dump_json().encode()
 
 
-class _Nothing:
-    """No instance is placed."""
-
-    def decide(self, _kind: str, _body: bytes, _base: State) -> Decided:
-        raise UnknownInstance
-
-
-def test_an_instance_that_waits_for_a_place_can_be_deleted() -> None:
-    ledger = Ledger()
-    ledger.waiting = {InstanceId("i1"): Placement(an_instance("i1"), {})}
-    placements = cast("Placements", _Nothing())
-    decided = decide_order(placements, ledger, DELETE, body_of("i1"))
+def test_an_instance_that_waits_for_a_place_can_be_deleted(tmp_path: Path) -> None:
+    journal = JournalReplica()
+    journal.unplaced = {InstanceId("i1"): Placement(an_instance("i1"), {})}
+    placements = some_services(tmp_path).placements
+    decided = placements.decide(DELETE, body_of("i1"), journal)
     [event] = decided.events
     assert isinstance(event, InstanceDeleted)
     assert event.instance_id == "i1"
     for kind, name in ((DELETE, "other"), (REPAIR, "i1")):
         with pytest.raises(UnknownInstance):
-            decide_order(placements, ledger, kind, body_of(name))
+            placements.decide(kind, body_of(name), journal)
 
 
 def records(sim: Simulation, names: Iterable[str]) -> dict[str, object]:
-    return {name: sim.nodes[NodeId(name)].core.ledger.record() for name in names}
+    return {name: sim.nodes[NodeId(name)].core.journal.record() for name in names}
 
 
 @pytest.mark.parametrize("order", ["abcd", "dcba", "cadb"])
@@ -155,15 +149,15 @@ def test_everything_off_while_split_and_on_again(order: str, busy: str) -> None:
 
 
 def test_deletions_are_bounded() -> None:
-    ledger = Ledger()
+    journal = JournalReplica()
     for number in range(DELETIONS + 10):
         event = InstanceDeleted(instance_id=InstanceId(f"i{number}"))
-        ledger.apply(Entry(number, event, f"c{number}", "{}"))
-    assert len(ledger.deletions) == DELETIONS
-    assert ledger.deleted_since(InstanceId(f"i{DELETIONS + 9}"), ())
-    assert not ledger.deleted_since(InstanceId("i0"), ())
-    heard = [Deletion(EventId(one), InstanceId("x")) for one in ledger.deletions]
-    assert not ledger.deleted_since(InstanceId(f"i{DELETIONS + 9}"), heard)
+        journal.apply(JournalEntry(number, event, f"c{number}", "{}"))
+    assert len(journal.deletions) == DELETIONS
+    assert journal.deleted_since(InstanceId(f"i{DELETIONS + 9}"), ())
+    assert not journal.deleted_since(InstanceId("i0"), ())
+    heard = [Deletion(EventId(one), InstanceId("x")) for one in journal.deletions]
+    assert not journal.deleted_since(InstanceId(f"i{DELETIONS + 9}"), heard)
 
 
 OPERATIONS = st.lists(

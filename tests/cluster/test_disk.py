@@ -15,20 +15,20 @@ from hypothesis import strategies as st
 
 from skulkd.cluster import disk
 from skulkd.cluster.disk import RecordFile, applied, difference, read_tail, tail_line
-from skulkd.cluster.ledger import Ledger
-from skulkd.cluster.messages import Deletion, Entry, Placement, Record
+from skulkd.cluster.journal_replica import JournalReplica
+from skulkd.cluster.messages import ClusterRecord, Deletion, JournalEntry, Placement
 from skulkd.wire.events import Event, InstanceCreated, InstanceDeleted, TracingStateChanged
 from skulkd.wire.ids import EventId, InstanceId
 from tests.daemon.builders import A, an_instance
 
-EMPTY = Record("l", 1, -1)
+EMPTY = ClusterRecord("l", 1, -1)
 
 
-def versions(count: int) -> list[Record]:
+def versions(count: int) -> list[ClusterRecord]:
     """Records as a cluster would write them, one after the other."""
-    ledger = Ledger()
-    ledger.lineage = "l"
-    found = [ledger.record()]
+    journal = JournalReplica()
+    journal.lineage = "l"
+    found = [journal.record()]
     for number in range(count):
         event: Event = InstanceCreated(instance=an_instance(f"i{number}", (A,)))
         if number % 3 == 2:
@@ -36,12 +36,12 @@ def versions(count: int) -> list[Record]:
             event = InstanceDeleted(event_id=EventId(f"e{number}"), instance_id=name)
         elif number % 5 == 4:
             event = TracingStateChanged(enabled=number % 2 == 0)
-        ledger.apply(Entry(number, event, f"c{number}", "{}"))
-        found.append(ledger.record())
+        journal.apply(JournalEntry(number, event, f"c{number}", "{}"))
+        found.append(journal.record())
     return found
 
 
-def saved(home: Path, records: list[Record]) -> RecordFile:
+def saved(home: Path, records: list[ClusterRecord]) -> RecordFile:
     file = RecordFile(home / "placements.json")
     for record in records:
         file.save(record)
@@ -183,7 +183,7 @@ def test_a_line_that_could_not_be_written_whole_is_not_built_upon(
 
 def test_differences_keep_what_did_not_change() -> None:
     placement = Placement(an_instance("i1"), {A: "kite1"})
-    one = Record("l", 1, 2, (placement,), False, (Deletion(EventId("e"), InstanceId("x")),))
+    one = ClusterRecord("l", 1, 2, (placement,), False, (Deletion(EventId("e"), InstanceId("x")),))
     two = replace(one, index=3, tracing=True)
     change = difference(one, two)
     assert (change.placed, change.gone, change.deleted) == ((), (), ())

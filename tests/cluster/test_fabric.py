@@ -15,7 +15,7 @@ import pytest
 
 from skulkd.cluster import fabric_setup
 from skulkd.cluster.fabric import FabricError
-from skulkd.cluster.outbox import Outbox
+from skulkd.cluster.send_queue import SendQueue
 from skulkd.peers import PeerGone, PeerRefused, PeerSilent
 from skulkd.wire.ids import NodeId
 from tests.cluster.fabrics import DEADLINE_S, Node, fabrics, open_fabric
@@ -338,7 +338,7 @@ async def test_a_send_that_fails_does_not_end_the_sender() -> None:
             raise RuntimeError("a bug")
         sent.append(body)
 
-    outbox = Outbox(NodeId("node-a"), send)
+    outbox = SendQueue(NodeId("node-a"), send)
     for body in (b"one", b"bad", b"two"):
         assert outbox.put(body)
     async with asyncio.timeout(DEADLINE_S):

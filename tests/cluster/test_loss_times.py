@@ -46,7 +46,7 @@ def gone(sim: Simulation, lost: NodeId) -> Callable[[], bool]:
     """Whether every other node knows that what stood there does so no longer."""
     name = InstanceId(f"i-{lost}")
     others = [node for key, node in sim.nodes.items() if key != lost]
-    return lambda: all(name not in node.core.ledger.state.instances for node in others)
+    return lambda: all(name not in node.core.journal.state.instances for node in others)
 
 
 def test_a_killed_node_is_lost_within_two_seconds() -> None:
@@ -93,7 +93,7 @@ def test_a_node_whose_loop_hung_is_back_with_what_stood_there() -> None:
     sim.run(3)
     sim.assert_one_cluster()
     assert f"{lost} is back" in sim.said()
-    assert f"i-{lost}" in sim.nodes[lost].core.ledger.state.instances
+    assert f"i-{lost}" in sim.nodes[lost].core.journal.state.instances
 
 
 def test_a_loop_that_hangs_for_a_moment_costs_nothing() -> None:
@@ -106,7 +106,7 @@ def test_a_loop_that_hangs_for_a_moment_costs_nothing() -> None:
             sim.run(0.5)
     sim.assert_one_cluster()
     assert not any(node.lost for node in sim.nodes.values())
-    assert len(next(iter(sim.nodes.values())).core.ledger.state.instances) == 4
+    assert len(next(iter(sim.nodes.values())).core.journal.state.instances) == 4
 
 
 def test_times_do_not_depend_on_what_the_clock_says() -> None:
@@ -129,7 +129,7 @@ def test_large_clusters_take_their_time() -> None:
     small, large = Timing().scaled(16), Timing().scaled(32)
     assert small == Timing()
     assert large.silent_s == 2 * small.silent_s
-    assert large.beat_s == 2 * small.beat_s
+    assert large.heartbeat_s == 2 * small.heartbeat_s
 
 
 @pytest.mark.parametrize("seed", range(12))

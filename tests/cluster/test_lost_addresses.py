@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from skulkd.cluster.cluster import Cluster
-from skulkd.cluster.greeting import Greeting, same_place
+from skulkd.cluster.cluster import ClusterNode
+from skulkd.cluster.handshake import NodeHello, same_daemon
 from skulkd.wire.ids import NodeId
 from tests.cluster.clusters import Member
 
 BRIDGE = "172.17.0.1:52416"
 
 
-def meet(cluster: Cluster, node: str, *addresses: str) -> None:
+def meet(cluster: ClusterNode, node: str, *addresses: str) -> None:
     cluster.appeared(NodeId(node))
-    cluster.received(NodeId(node), "one", Greeting(node, "1.2.3", addresses).frame())
+    cluster.received(NodeId(node), "one", NodeHello(node, "1.2.3", addresses).frame())
 
 
 @pytest.mark.parametrize(
@@ -33,8 +33,8 @@ def meet(cluster: Cluster, node: str, *addresses: str) -> None:
 def test_a_daemon_is_known_by_all_of_its_addresses(
     one: list[str], other: list[str], same: bool
 ) -> None:
-    assert same_place(one, other) is same
-    assert same_place(other, one) is same
+    assert same_daemon(one, other) is same
+    assert same_daemon(other, one) is same
 
 
 async def test_a_daemon_that_is_killed_again_and_again_is_called_once(tmp_path: Path) -> None:
@@ -44,9 +44,9 @@ async def test_a_daemon_that_is_killed_again_and_again_is_called_once(tmp_path: 
         cluster.vanished(NodeId(f"guest-{start}"))
     assert list(cluster.gone) == ["guest-4"]
     meet(cluster, "other", "192.0.2.8:52416", BRIDGE)
-    assert not cluster.is_met(cluster.gone[NodeId("guest-4")])
+    assert not cluster.is_connected(cluster.gone[NodeId("guest-4")])
     cluster.vanished(NodeId("other"))
     assert list(cluster.gone) == ["guest-4", "other"]
     meet(cluster, "guest-5", "192.0.2.7:52416", BRIDGE)
-    assert cluster.is_met(cluster.gone[NodeId("guest-4")])
+    assert cluster.is_connected(cluster.gone[NodeId("guest-4")])
     cluster.vanished(NodeId("guest-5"))

@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from skulkd.cluster.disk import RecordFile, applied, difference
+from skulkd.cluster.master_status import session_age_s
 from skulkd.cluster.membership import LOST_LIMIT, Membership
-from skulkd.cluster.messages import Record
-from skulkd.cluster.reign import session_age_s
+from skulkd.cluster.messages import ClusterRecord
 from skulkd.wire.events import NodeLossCleared, NodeLost
 from skulkd.wire.ids import NodeId
 from tests.cluster.simulation import Simulation
@@ -37,15 +37,15 @@ def lost(sim: Simulation) -> list[str]:
     return lists[0]
 
 
-def records(sim: Simulation) -> dict[str, Record]:
-    return {node.core.roster.name: node.core.ledger.record() for node in sim.nodes.values()}
+def records(sim: Simulation) -> dict[str, ClusterRecord]:
+    return {node.core.connected.name: node.core.journal.record() for node in sim.nodes.values()}
 
 
 def forget(sim: Simulation, name: str) -> None:
     [master] = sim.masters()
-    ruling = sim.nodes[master].core.ruling
-    assert ruling is not None
-    ruling.append([NodeLossCleared(name=name, cause="forgotten")], f"forget-{name}", "{}")
+    leader = sim.nodes[master].core.leader
+    assert leader is not None
+    leader.append([NodeLossCleared(name=name, cause="forgotten")], f"forget-{name}", "{}")
 
 
 @pytest.mark.parametrize("role", ["follower", "master"])
@@ -58,7 +58,7 @@ def test_a_killed_node_is_lost_until_a_node_of_its_name_is_here(role: str) -> No
     sim.run(6)
     sim.assert_one_cluster()
     assert lost(sim) == [gone]
-    assert all(gone in node.core.ledger.membership.lost for node in sim.nodes.values())
+    assert all(gone in node.core.journal.membership.lost for node in sim.nodes.values())
     sim.start(f"{gone}2", name=gone)
     sim.run(4)
     sim.assert_one_cluster()
@@ -113,7 +113,7 @@ def test_each_side_of_a_split_lists_the_other_and_nobody_is_lost_after_it() -> N
     sim.run(12)
     sim.assert_one_cluster()
     assert lost(sim) == []
-    assert all(not node.core.ledger.membership.lost for node in sim.nodes.values())
+    assert all(not node.core.journal.membership.lost for node in sim.nodes.values())
 
 
 def test_clusters_that_meet_know_both_lists() -> None:
@@ -151,7 +151,7 @@ def test_of_a_cluster_that_was_killed_those_are_lost_that_do_not_come_back() -> 
     sim = Simulation()
     sim.start("node1", name="a", record=disks["a"])
     sim.start("node2", name="b", record=disks["b"])
-    sim.run(sim.rules.restore_s - 3)
+    sim.run(sim.policy.restore_s - 3)
     assert lost(sim) == [], "it may still be starting"
     sim.run(6)
     assert lost(sim) == ["c"]
@@ -198,7 +198,7 @@ def test_what_was_forgotten_does_not_come_back_with_an_older_disk() -> None:
     again.run(4)
     again.assert_one_cluster()
     assert lost(again) == []
-    again.run(again.rules.restore_s)
+    again.run(again.policy.restore_s)
     assert lost(again) == []
 
 
@@ -211,7 +211,7 @@ def test_a_node_that_comes_back_does_not_bring_losses_that_were_forgotten(cold_s
             sim.start(f"node-{name}", name=name, record=disks[name])
         sim.run(8)
     gone, late = [node for node in sim.nodes if node not in sim.masters()][:2]
-    gone_name, late_name = (sim.nodes[node].core.roster.name for node in (gone, late))
+    gone_name, late_name = (sim.nodes[node].core.connected.name for node in (gone, late))
     sim.kill(gone)
     sim.run(3)
     disk = records(sim)[late_name]
@@ -293,7 +293,7 @@ def test_members_and_losses_are_on_disk(tmp_path) -> None:  # type: ignore[no-un
     record = records(sim)["a"]
     assert record.members == ("b",)
     assert [one.name for one in record.lost] == ["c"]
-    before = Record(record.lineage, 0, 0)
+    before = ClusterRecord(record.lineage, 0, 0)
     assert applied(before, difference(before, record)) == record
     file = RecordFile(tmp_path / "placements.json")
     file.save(before)

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
-from skulkd.cluster.cluster import Cluster
-from skulkd.node_cluster import serve_roster
-from skulkd.node_redial import FIRST_REDIAL_S, REDIAL_LIMIT, Redial
+from skulkd.cluster.cluster import ClusterNode
+from skulkd.cluster.redial import FIRST_REDIAL_S, REDIAL_LIMIT, Redial
+from skulkd.cluster.setup import serve_addresses
 from skulkd.wire.ids import NodeId
 from tests.cluster.clusters import Member, agree, until
 
@@ -33,7 +33,7 @@ class _Cluster:
         self.fabric = _Fabric()
         self.met = False
 
-    def is_met(self, _addresses: Sequence[str]) -> bool:
+    def is_connected(self, _addresses: Sequence[str]) -> bool:
         return self.met
 
     def lacks_members(self) -> bool:
@@ -52,7 +52,7 @@ class _Calls:
         self.asked: list[str] = []
         self.up: set[str] = {WHERE[1]}
         self.redial = Redial(
-            cast("Cluster", self.cluster), clock=lambda: self.now, answers=self._answers
+            cast("ClusterNode", self.cluster), clock=lambda: self.now, answers=self._answers
         )
 
     async def _answers(self, address: str) -> bool:
@@ -63,7 +63,7 @@ class _Calls:
         """Whom it introduced when it looked after that time."""
         self.now += seconds
         self.cluster.fabric.introduced = []
-        await self.redial.look()
+        await self.redial.call_lost_nodes()
         return self.cluster.fabric.introduced
 
 
@@ -113,12 +113,12 @@ async def test_calling_ends_when_the_node_is_met_again_or_it_is_hopeless() -> No
 async def _linked(members: Sequence[Member]) -> None:
     """Until all agree, each looking for missing links as a daemon does."""
     for member in members:
-        serve_roster(member.cluster)
+        serve_addresses(member.cluster)
     redials = [Redial(member.cluster) for member in members]
 
     async def keep_looking(redial: Redial) -> None:
         while True:
-            await redial.look()
+            await redial.call_lost_nodes()
             await asyncio.sleep(0.2)
 
     looking = [asyncio.create_task(keep_looking(redial)) for redial in redials]
@@ -144,7 +144,7 @@ async def test_nodes_that_know_only_one_in_the_middle_link_to_each_other(tmp_pat
                 other.node_id for other in (b, *outer) if other is not member
             }
             assert set(member.cluster.fabric.plan.peers) == {b.address}
-            greeted = {one for got in member.cluster.greetings.values() for one in got.addresses}
+            greeted = {one for got in member.cluster.hellos.values() for one in got.addresses}
             assert greeted == addresses - {member.address}
         # The link is one of their own: it lives on without the one who told them.
         await b.stop()

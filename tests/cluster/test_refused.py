@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from skulkd.cluster.refused import answers, is_own_address, why_refused
+from skulkd.cluster.refusal_diagnosis import accepts_connections, diagnose_refusal, is_own_address
 from skulkd.settings.tls import TlsFiles
 from tests.cluster.certificates import make_certificates, tls_files
 from tests.cluster.fabrics import fabrics, free_port
@@ -28,18 +28,18 @@ async def test_the_reason_names_the_certificate_or_the_secret(tmp_path: Path) ->
         "its cluster secret or namespace is another one": tls_files(ours, "b"),
     }
     async with fabrics(tmp_path, "a", tls=tls_files(ours, "a")) as (a,):
-        assert await answers(a.address)
+        assert await accepts_connections(a.address)
         for reason, tls in cases.items():
-            assert reason in await why_refused(a.address, tls, SECRET_FROM), reason
-    assert not await answers(f"127.0.0.1:{free_port()}")
+            assert reason in await diagnose_refusal(a.address, tls, SECRET_FROM), reason
+    assert not await accepts_connections(f"127.0.0.1:{free_port()}")
 
 
 async def test_a_node_without_tls_is_told_apart_from_another_secret(tmp_path: Path) -> None:
     make_certificates(tmp_path, "b")
     async with fabrics(tmp_path, "a") as (a,):
-        told = await why_refused(a.address, tls_files(tmp_path, "b"), SECRET_FROM)
+        told = await diagnose_refusal(a.address, tls_files(tmp_path, "b"), SECRET_FROM)
         assert "its links are not encrypted" in told
-        told = await why_refused(a.address, None, SECRET_FROM)
+        told = await diagnose_refusal(a.address, None, SECRET_FROM)
         assert f"secret or namespace is another one (this node's secret is from {SECRET_FROM})" in (
             told
         )
@@ -50,7 +50,7 @@ async def test_a_port_that_says_nothing_is_not_called_unencrypted(tmp_path: Path
     with socket.create_server(("127.0.0.1", 0)) as silent:
         # Never accepted: the kernel takes the connections, and nobody answers.
         address = f"127.0.0.1:{silent.getsockname()[1]}"
-        told = await why_refused(address, tls_files(tmp_path, "b"), SECRET_FROM)
+        told = await diagnose_refusal(address, tls_files(tmp_path, "b"), SECRET_FROM)
     assert "did not answer a TLS handshake" in told
 
 

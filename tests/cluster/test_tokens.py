@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from skulkd.cluster import tokens as table_module
 from skulkd.cluster.codec import dump, load_as
 from skulkd.cluster.disk import RecordFile, applied, difference
-from skulkd.cluster.messages import Record
+from skulkd.cluster.messages import ClusterRecord
 from skulkd.cluster.tokens import TokenTable
 from skulkd.wire.events import Event, TokenCreated, TokenRevoked
 from skulkd.wire.ids import TokenId
@@ -68,20 +68,20 @@ def test_two_histories_are_united_and_what_one_revoked_stays_revoked(
     ours: list[Event], theirs: list[Event]
 ) -> None:
     here, there = table(ours), table(theirs)
-    for event in here.unheard(there.all(), there.revoked()):
+    for event in here.missing_events(there.all(), there.revoked()):
         here.apply(event)
     assert content(here) == content(table([*ours, *theirs]))
-    assert here.unheard(there.all(), there.revoked()) == []
+    assert here.missing_events(there.all(), there.revoked()) == []
     assert all(here.tokens[key].digest == f"d{key}" for key in here.tokens)
 
 
 @given(st.lists(EVENTS, max_size=5))
 def test_the_disk_holds_what_the_table_holds(steps: Sequence[list[Event]]) -> None:
-    held, on_disk = TokenTable(), Record("l", 1, -1)
+    held, on_disk = TokenTable(), ClusterRecord("l", 1, -1)
     for index, events in enumerate(steps):
         for event in events:
             held.apply(event)
-        now = Record("l", 1, index, tokens=held.all(), revoked_tokens=held.revoked())
+        now = ClusterRecord("l", 1, index, tokens=held.all(), revoked_tokens=held.revoked())
         on_disk = applied(on_disk, load_as(type(step := difference(on_disk, now)), dump(step)))
         found = {one.token_id for one in on_disk.tokens}, set(on_disk.revoked_tokens)
         assert found == content(held)
@@ -104,7 +104,7 @@ def test_the_digest_is_for_other_nodes_and_the_disk_only(tmp_path: Path) -> None
     assert "digest" not in event.model_dump_json()
     assert "digest" not in repr(event)
     file = RecordFile(tmp_path / "placements.json")
-    file.save(Record("l", 1, 0, tokens=(a_token(IDS[0]),)))
+    file.save(ClusterRecord("l", 1, 0, tokens=(a_token(IDS[0]),)))
     loaded = file.load()
     assert loaded is not None
     assert loaded.tokens[0].digest == f"d{IDS[0]}"
@@ -145,11 +145,11 @@ def test_both_sides_of_a_split_keep_their_tokens_and_their_revocations() -> None
 def test_a_cold_start_unites_what_the_disks_hold(order: tuple[str, ...]) -> None:
     """Also when the disk that leads is the one that missed something."""
     records = {
-        "a": Record(
+        "a": ClusterRecord(
             "l", 3, 5,
             tokens=(a_token(IDS[0], "both"), a_token(IDS[1], "revoked"), a_token(IDS[3], "a")),
         ),
-        "b": Record(
+        "b": ClusterRecord(
             "l", 3, 9,
             tokens=(a_token(IDS[0], "both"), a_token(IDS[2], "new")), revoked_tokens=(IDS[1],),
         ),

@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from skulkd.store.tiny import TINY_MODEL_ID, make_tiny_model
+from skulkd.store.imports.tiny_model import TINY_MODEL_ID, make_tiny_model
 from tests.cluster_live.lan import Machine
 from tests.cluster_live.live_node import LiveNode
 from tests.daemon_process import wait_until

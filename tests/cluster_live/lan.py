@@ -15,6 +15,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -45,9 +46,10 @@ class Machine:
     def run(self, work: Callable[[], T]) -> T:
         return self._inside.submit(work).result(120)
 
-    def enter(self) -> None:
+    @property
+    def enter(self) -> Callable[[], None]:
         """For a child process, before it becomes the daemon."""
-        enter_namespace(self.path)
+        return partial(enter_namespace, self.path)
 
     def connect(self) -> None:
         for arguments in (
@@ -123,7 +125,7 @@ class Lan:
 def tcp_payloads(recording: Path) -> list[bytes]:
     """What went over each TCP connection, in each direction, as it was sent."""
     data = recording.read_bytes()
-    flows: dict[bytes, bytearray] = {}
+    flows: dict[bytes, list[tuple[int, bytes]]] = {}
     while data:
         size = int.from_bytes(data[:4], "big")
         frame, data = data[4 : 4 + size], data[4 + size :]
@@ -133,8 +135,19 @@ def tcp_payloads(recording: Path) -> list[bytes]:
         start = (packet[0] & 0x0F) * 4
         segment = packet[start : int.from_bytes(packet[2:4], "big")]
         flow = packet[12:20] + segment[:4]
-        flows.setdefault(flow, bytearray()).extend(segment[(segment[12] >> 4) * 4 :])
-    return [bytes(flow) for flow in flows.values()]
+        number = int.from_bytes(segment[4:8], "big")
+        flows.setdefault(flow, []).append((number, segment[(segment[12] >> 4) * 4 :]))
+    return [_in_order(segments) for segments in flows.values()]
+
+
+def _in_order(segments: list[tuple[int, bytes]]) -> bytes:
+    """The bytes of a flow whose segments may come late or twice."""
+    first = segments[0][0]
+    sent, end = bytearray(), 0
+    for start, content in sorted(((n - first) % 2**32, c) for n, c in segments):
+        sent.extend(content[max(0, end - start) :])
+        end = max(end, start + len(content))
+    return bytes(sent)
 
 
 def ip(*arguments: str) -> None:

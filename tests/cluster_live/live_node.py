@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from tests.cluster_live.lan import Machine
 from tests.daemon_process import DaemonProcess, spawn_daemon
+from tests.skulkctl_process import Result, skulkctl
 
 T = TypeVar("T")
 ASK_S = 300.0
@@ -86,7 +87,7 @@ class LiveNode:
             *("--name", self.name, "--fabric-listen", self.fabric, *peers, *self.arguments),
             environ={**ENVIRON, **self.environ},
             listen=listen,
-            enter=(lambda: None) if self.machine is None else self.machine.enter,
+            enter=None if self.machine is None else self.machine.enter,
             module=self.module,
         )
         self.starts += 1
@@ -152,6 +153,15 @@ class LiveNode:
 
     def post(self, path: str, body: object = None) -> Reply:
         return self.ask("POST", path, body)
+
+    def skulkctl(self, *arguments: str) -> Result:
+        """Run it against this node, as an operator with a home of their own."""
+        return skulkctl(
+            *arguments,
+            home=self.home / "cli",
+            endpoint=f"127.0.0.1:{self.port}",
+            preexec_fn=None if self.machine is None else self.machine.enter,
+        )
 
     def state(self) -> Any:
         return self.get("/state")

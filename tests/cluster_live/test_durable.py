@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from skulkd.cluster.disk import RecordFile
-from skulkd.cluster.messages import Record
+from skulkd.cluster.messages import ClusterRecord
 from skulkd.settings.load import check_config_text
-from skulkd.store.tiny import TINY_MODEL_ID
+from skulkd.store.imports.tiny_model import TINY_MODEL_ID
 from tests.cluster_live.cluster import LiveCluster, StartCluster
 from tests.cluster_live.live_node import LiveNode
 from tests.daemon_process import wait_until
@@ -138,12 +138,13 @@ class Rounds:
             assert node.get("/v1/tracing")["enabled"] is self.yes.tracing, node.name
 
 
-def _on_disk(node: LiveNode) -> Record | None:
-    files = list(node.home.rglob("placements.json"))
-    return RecordFile(files[0]).load() if files else None
+def _on_disk(node: LiveNode) -> ClusterRecord | None:
+    """As the daemon would read it: a kill while a snapshot is written leaves the one before it."""
+    directories = {file.parent for file in node.home.rglob("placements.*")}
+    return RecordFile(directories.pop() / "placements.json").load() if directories else None
 
 
-def _content(record: Record | None) -> tuple[set[str], bool]:
+def _content(record: ClusterRecord | None) -> tuple[set[str], bool]:
     assert record is not None
     return {one.instance.instance_id for one in record.placements}, record.tracing
 

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,7 +11,7 @@ import pytest
 from tests.cluster_live.chatting import question, stream
 from tests.cluster_live.cluster import LiveCluster, live_cluster
 from tests.cluster_live.live_node import LiveNode
-from tests.daemon_process import ROOT, wait_until
+from tests.daemon_process import wait_until
 
 DEADLINE_S = 300.0
 
@@ -30,18 +27,6 @@ def model(three: LiveCluster) -> LiveNode:
     """The node that has the model; not the one that most tests ask."""
     three.place(on=three.nodes[1], via=three.nodes[2])
     return three.nodes[1]
-
-
-def skulkctl(node: LiveNode, *arguments: str) -> subprocess.CompletedProcess[str]:
-    home = node.home.parent
-    return subprocess.run(
-        [sys.executable, "-m", "skulkctl", *arguments, "--endpoint", node.daemon.url],
-        env={**os.environ, "SKULK_HOME": str(home), "HOME": str(home), "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=DEADLINE_S,
-    )
 
 
 def test_one_master_and_everybody_knows_everybody(three: LiveCluster) -> None:
@@ -88,21 +73,21 @@ def test_any_node_answers_for_all(three: LiveCluster) -> None:
 
 def test_skulkctl_shows_the_cluster(three: LiveCluster, model: LiveNode) -> None:
     asked = three.nodes[0]
-    listed = skulkctl(asked, "nodes", "-o", "json")
-    assert listed.returncode == 0, listed.stderr
-    items = {item["name"]: item for item in json.loads(listed.stdout)["items"]}
+    listed = asked.skulkctl("nodes", "-o", "json")
+    assert listed.code == 0, listed.err
+    items = {item["name"]: item for item in json.loads(listed.out)["items"]}
     assert list(items) == ["kite1", "kite2", "kite3"]
     assert sorted(item["role"] for item in items.values()) == ["master", "worker", "worker"]
     assert all(item["health"] == "ok" or item["reasons"] for item in items.values())
     assert len({item["session"] for item in items.values()}) == 1
-    status = json.loads(skulkctl(asked, "status", "-o", "json").stdout)
+    status = json.loads(asked.skulkctl("status", "-o", "json").out)
     assert status["session"]["id"] == items["kite1"]["session"]
     assert items[status["master"]]["role"] == "master"
-    assert skulkctl(asked, "doctor", "--expect-nodes", "3", "-q").stdout.count("cluster-size") == 0
-    wrong = skulkctl(asked, "doctor", "--expect-nodes", "4", "-q")
-    assert wrong.returncode == 7
-    assert "cluster-size" in wrong.stdout
-    bundle = json.loads(skulkctl(asked, "diagnose", "kite2", "-o", "json").stdout)
+    assert asked.skulkctl("doctor", "--expect-nodes", "3", "-q").out.count("cluster-size") == 0
+    wrong = asked.skulkctl("doctor", "--expect-nodes", "4", "-q")
+    assert wrong.code == 7
+    assert "cluster-size" in wrong.out
+    bundle = json.loads(asked.skulkctl("diagnose", "kite2", "-o", "json").out)
     assert bundle["runtime"]["nodeId"] == model.node_id
 
 

@@ -6,7 +6,6 @@ import time
 
 from tests.cluster_live.cluster import StartCluster
 from tests.cluster_live.live_node import LiveNode
-from tests.cluster_live.test_forming import skulkctl
 from tests.daemon_process import wait_until
 
 DEADLINE_S = 90.0
@@ -18,7 +17,7 @@ def lost(node: LiveNode) -> list[str]:
 
 def exit_codes(node: LiveNode) -> tuple[int, int]:
     return tuple(  # type: ignore[return-value]
-        skulkctl(node, *words).returncode for words in (("doctor", "-q"), ("status", "--check"))
+        node.skulkctl(*words).code for words in (("doctor", "-q"), ("status", "--check"))
     )
 
 
@@ -26,16 +25,16 @@ def test_a_killed_node_fails_the_checks_until_it_is_forgotten(cluster: StartClus
     three = cluster(3)
     master = three.master()
     victim, other = [node for node in three.nodes if node is not master]
-    assert skulkctl(other, "doctor", "-q").stdout == ""
+    assert other.skulkctl("doctor", "-q").out == ""
     assert exit_codes(other) == (0, 0)
 
     victim.kill()
     for node in (master, other):
         wait_until(lambda n=node: lost(n) == [victim.name], "the loss", DEADLINE_S)
-    assert skulkctl(other, "doctor", "-q").stdout == "lost\n"
+    assert other.skulkctl("doctor", "-q").out == "lost\n"
     assert exit_codes(other) == (7, 7)
-    listed = skulkctl(master, "nodes", "--columns", "name,health")
-    assert (listed.returncode, f"{victim.name}  lost" in listed.stdout) == (8, True)
+    listed = master.skulkctl("nodes", "--columns", "name,health")
+    assert (listed.code, f"{victim.name}  lost" in listed.out) == (8, True)
     assert "lost" not in master.state()
     assert all("NodeLost" not in event for event in master.get("/events"))
 
@@ -54,15 +53,15 @@ def test_a_killed_node_fails_the_checks_until_it_is_forgotten(cluster: StartClus
     for node in (master, other):
         wait_until(lambda n=node: lost(n) == [victim.name], "the list after that", DEADLINE_S)
 
-    assert skulkctl(other, "nodes", "forget", other.name, "--yes").returncode == 4
-    assert skulkctl(other, "nodes", "forget", "nobody", "--yes").returncode == 3
-    assert skulkctl(other, "nodes", "forget", victim.name, "--dry-run").returncode == 0
+    assert other.skulkctl("nodes", "forget", other.name, "--yes").code == 4
+    assert other.skulkctl("nodes", "forget", "nobody", "--yes").code == 3
+    assert other.skulkctl("nodes", "forget", victim.name, "--dry-run").code == 0
     assert lost(other) == [victim.name]
-    assert skulkctl(other, "nodes", "forget", victim.name, "--yes").stdout == (
+    assert other.skulkctl("nodes", "forget", victim.name, "--yes").out == (
         f"forgot {victim.name}\n"
     )
     assert exit_codes(other) == (0, 0)
-    events = skulkctl(other, "events", "--kind", "NodeLossCleared").stdout
+    events = other.skulkctl("events", "--kind", "NodeLossCleared").out
     assert f"name={victim.name} cause=forgotten" in events
 
     three.start(victim)

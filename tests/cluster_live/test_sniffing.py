@@ -36,6 +36,7 @@ def record_a_request(network: Lan, base: Path, certificates: Path | None) -> lis
         with network.recorded(base / "frames"):
             made.start()
             made.wait_formed()
+            made.wait_links()
             with placed(made, made.nodes) as group:
                 assert_no_secret_in_processes(group.pids(), made.secret)
                 body = question(8, messages=[{"role": "user", "content": PROMPT}])

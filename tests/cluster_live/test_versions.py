@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from skulkd import __version__
-from skulkd.cluster.greeting import PROTOCOL
+from skulkd.cluster.handshake import PROTOCOL
 from tests.cluster_live.cluster import is_formed, make_cluster
 from tests.cluster_live.live_node import LiveNode
 from tests.daemon_process import wait_until

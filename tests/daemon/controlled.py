@@ -61,7 +61,7 @@ class Control:
 
 class ControlledNode(node.Node):
     async def run(self) -> list[str] | None:
-        asyncio.get_running_loop().call_soon(lambda: Control(self._rooms.tasks))
+        asyncio.get_running_loop().call_soon(lambda: Control(self._parts.tasks))
         return await super().run()
 
 

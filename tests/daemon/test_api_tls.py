@@ -7,8 +7,6 @@ import http.client
 import json
 import socket
 import ssl
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -17,13 +15,14 @@ from pathlib import Path
 
 import pytest
 
-from skulkd.api.listen import Address
-from skulkd.node_tls import local_api, prepare_tls
+from skulkd.api.tls_setup import local_api, prepare_tls
+from skulkd.machine.ports import Address
 from skulkd.settings.load import load_settings
 from skulkd.settings.paths import find_paths
 from skulkd.settings.problems import SettingsError
 from tests.cluster.certificates import make_certificate, make_certificates
-from tests.daemon_process import DaemonProcess, daemon_environ, spawn_daemon, wait_until
+from tests.daemon_process import DaemonProcess, spawn_daemon, wait_until
+from tests.skulkctl_process import Result, skulkctl
 
 ASK_S = 300.0
 HERE = ["kite1", "localhost", "127.0.0.1"]
@@ -62,17 +61,9 @@ class Secure:
         plain = socket.create_connection(("127.0.0.1", self.daemon.port), ASK_S)
         return self.client().wrap_socket(plain, server_hostname="localhost")
 
-    def ctl(self, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    def ctl(self, *arguments: str, **environ: str) -> Result:
         """skulkctl as the user of this machine, who has set nothing up."""
-        return subprocess.run(
-            [sys.executable, "-m", "skulkctl", *arguments],
-            env=daemon_environ(self.daemon.home, environ),
-            capture_output=True,
-            text=True,
-            stdin=subprocess.DEVNULL,
-            timeout=600,
-            check=False,
-        )
+        return skulkctl(*arguments, home=self.daemon.home, environ=environ)
 
 
 def config_of(pki: Path, more: str = "") -> str:
@@ -127,12 +118,12 @@ def test_connections_that_say_nothing_or_nonsense_delay_nobody(secure: Secure) -
 
 def test_skulkctl_on_this_machine_needs_no_setting(secure: Secure) -> None:
     done = secure.ctl("nodes", "-o", "json")
-    assert done.returncode == 0, done.stderr
-    (node,) = json.loads(done.stdout)["items"]
+    assert done.code == 0, done.err
+    (node,) = json.loads(done.out)["items"]
     assert node["name"] == "kite1"
     assert [one["use"] for one in node["certificates"]] == ["api"]
     checked = secure.ctl("doctor", "-o", "json")
-    found = {item["check"]: item for item in json.loads(checked.stdout)["items"]}
+    found = {item["check"]: item for item in json.loads(checked.out)["items"]}
     # The certificate is valid for two days.
     assert found["certificates"]["result"] == "warn"
     assert "the api certificate of kite1 expires in 1 day" in found["certificates"]["message"]
@@ -147,27 +138,27 @@ def test_another_authority_another_name_and_plain_http_are_told_apart(
     (tmp_path / "home").mkdir()
     elsewhere = {"SKULK_HOME": str(tmp_path / "home"), "SKULK_CA": str(tmp_path / "ca.pem")}
     done = secure.ctl("status", "--endpoint", f"https://127.0.0.1:{port}", **elsewhere)
-    assert done.returncode == 5
-    assert "signed by an authority that is not trusted here (tests)" in done.stderr
-    assert "SKULK_CA=ca.pem" in done.stderr
+    assert done.code == 5
+    assert "signed by an authority that is not trusted here (tests)" in done.err
+    assert "SKULK_CA=ca.pem" in done.err
     done = secure.ctl("status", "--endpoint", f"http://127.0.0.1:{port}")
-    assert (done.returncode, "speaks TLS only" in done.stderr) == (5, True)
-    assert f"skulkctl --endpoint https://127.0.0.1:{port}" in done.stderr
+    assert (done.code, "speaks TLS only" in done.err) == (5, True)
+    assert f"skulkctl --endpoint https://127.0.0.1:{port}" in done.err
 
 
 def test_a_name_that_is_not_in_the_certificate_is_refused_with_both(secure: Secure) -> None:
     done = secure.ctl("status", "--endpoint", f"https://[::ffff:127.0.0.1]:{secure.daemon.port}")
-    assert done.returncode == 5
+    assert done.code == 5
     names = "is for kite1, localhost, 127.0.0.1, not for ::ffff:127.0.0.1"
-    assert names in done.stderr, done.stderr
+    assert names in done.err, done.err
 
 
 def test_https_to_a_plain_port_says_so(shared_daemon: DaemonProcess, secure: Secure) -> None:
     endpoint = f"https://127.0.0.1:{shared_daemon.port}"
     done = secure.ctl("status", "--endpoint", endpoint)
-    assert done.returncode == 5
-    assert "does not speak TLS" in done.stderr
-    assert f"--endpoint http://127.0.0.1:{shared_daemon.port}" in done.stderr
+    assert done.code == 5
+    assert "does not speak TLS" in done.err
+    assert f"--endpoint http://127.0.0.1:{shared_daemon.port}" in done.err
 
 
 def test_a_context_trusts_its_own_authority_only(secure: Secure, tmp_path: Path) -> None:
@@ -177,16 +168,16 @@ def test_a_context_trusts_its_own_authority_only(secure: Secure, tmp_path: Path)
     ask = {"SKULK_HOME": str(home)}
     endpoint = f"https://127.0.0.1:{secure.daemon.port}"
     bad = secure.ctl("context", "add", "lab", endpoint, "--ca", "/nowhere/ca.pem", **ask)
-    assert (bad.returncode, "No such file" in bad.stderr) == (4, True)
+    assert (bad.code, "No such file" in bad.err) == (4, True)
     ca = str(tmp_path / "theirs" / "ca.pem")
-    assert secure.ctl("context", "add", "lab", endpoint, "--ca", ca, "--use", **ask).returncode == 0
+    assert secure.ctl("context", "add", "lab", endpoint, "--ca", ca, "--use", **ask).code == 0
     refused = secure.ctl("nodes", **ask)
-    assert refused.returncode == 5
-    assert "skulkctl context set lab --ca ca.pem" in refused.stderr
+    assert refused.code == 5
+    assert "skulkctl context set lab --ca ca.pem" in refused.err
     right = str(secure.pki / "ca.pem")
-    assert secure.ctl("context", "set", "lab", "--ca", right, **ask).returncode == 0
-    assert secure.ctl("nodes", "-q", **ask).stdout == "kite1\n"
-    shown = json.loads(secure.ctl("tls", "status", endpoint, "-o", "json", **ask).stdout)
+    assert secure.ctl("context", "set", "lab", "--ca", right, **ask).code == 0
+    assert secure.ctl("nodes", "-q", **ask).out == "kite1\n"
+    shown = json.loads(secure.ctl("tls", "status", endpoint, "-o", "json", **ask).out)
     (item,) = shown["items"]
     assert (item["state"], item["chain"], item["subject"]) == ("expiring", "trusted", "kite1")
 
@@ -241,8 +232,7 @@ def test_a_certificate_must_be_for_this_node(
         with pytest.raises(SettingsError, match=refused):
             prepare_tls(settings, environ, address)
         return
-    made = local_api(prepare_tls(settings, environ, address), settings, address)
-    assert made is not None
+    made = local_api(prepare_tls(settings, environ, address), settings, address, 7)
     assert made.authority == str(tmp_path / "ca.pem")
     host = made.endpoint.removeprefix("https://").removesuffix(":52415")
     assert host in names

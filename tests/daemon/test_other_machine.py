@@ -8,12 +8,14 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from tests.cluster_live.switch import enter_namespace
 from tests.conftest import StartDaemon
-from tests.daemon_process import ROOT, daemon_environ
+from tests.skulkctl_process import Result, skulkctl
 
 HERE, THERE = "198.18.77.1", "198.18.77.2"
 
@@ -44,16 +46,9 @@ def other_machine() -> Iterator[str]:
         _ip("netns", "del", space)
 
 
-def _skulkctl(space: str, home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        ["ip", "netns", "exec", space, sys.executable, "-m", "skulkctl", *arguments],
-        env=daemon_environ(home),
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-    )
+def _skulkctl(space: str, home: Path, *arguments: str) -> Result:
+    entered = partial(enter_namespace, f"/run/netns/{space}")
+    return skulkctl(*arguments, home=home, preexec_fn=entered)
 
 
 def test_another_machine_needs_the_secret_and_gets_in_with_it(
@@ -66,11 +61,11 @@ def test_another_machine_needs_the_secret_and_gets_in_with_it(
     guest.mkdir()
 
     refused = _skulkctl(other_machine, guest, "nodes", "--endpoint", endpoint)
-    assert refused.returncode == 4, refused.stderr
-    assert "--token-file" in refused.stderr
+    assert refused.code == 4, refused.err
+    assert "--token-file" in refused.err
 
     open_to_all = _skulkctl(other_machine, guest, "api", "GET", "/healthz", "--endpoint", endpoint)
-    assert json.loads(open_to_all.stdout) == {"status": "ok"}
+    assert json.loads(open_to_all.out) == {"status": "ok"}
 
     secret = guest / "copied.secret"
     secret.write_text((node.home / "cluster.secret").read_text())
@@ -79,14 +74,14 @@ def test_another_machine_needs_the_secret_and_gets_in_with_it(
         other_machine, guest, "context", "add", "lab", endpoint,
         "--token-file", str(secret), "--use",
     )  # fmt: skip
-    assert added.returncode == 0, added.stderr
+    assert added.code == 0, added.err
     listed = _skulkctl(other_machine, guest, "nodes", "-o", "json")
-    assert listed.returncode == 0, listed.stderr
-    assert json.loads(listed.stdout)["items"][0]["id"] == node.node_id
+    assert listed.code == 0, listed.err
+    assert json.loads(listed.out)["items"][0]["id"] == node.node_id
 
     secret.write_text("x" * 40)
     wrong = _skulkctl(other_machine, guest, "nodes")
-    assert wrong.returncode == 4, wrong.stderr
+    assert wrong.code == 4, wrong.err
     assert (node.home / "cluster.secret").read_text().strip() not in node.said()
 
 
@@ -97,12 +92,11 @@ def test_another_machine_gets_in_with_a_token_where_the_secret_is_for_nodes_only
     guest = tmp_path / "guest"
     guest.mkdir()
     endpoint = f"{HERE}:{node.port}"
-    made = subprocess.run(
-        [sys.executable, "-m", "skulkctl", "token", "create", "guest", "--scope", "read", "-q",
-         "--endpoint", node.url.replace("0.0.0.0", "127.0.0.1")],
-        env=daemon_environ(node.home), cwd=ROOT,
-        capture_output=True, text=True, check=True, timeout=600,
-    )  # fmt: skip
+    made = skulkctl(
+        *("token", "create", "guest", "--scope", "read", "-q"),
+        home=node.home,
+        endpoint=node.url.replace("0.0.0.0", "127.0.0.1"),
+    )
     token = guest / "guest.token"
     token.write_text((node.home / "cluster.secret").read_text())
     token.chmod(0o600)
@@ -118,12 +112,12 @@ def test_another_machine_gets_in_with_a_token_where_the_secret_is_for_nodes_only
         "--use",
     )
     refused = _skulkctl(other_machine, guest, "nodes")
-    assert refused.returncode == 4, refused.stderr
-    assert "does not accept the cluster secret" in refused.stderr
-    token.write_text(made.stdout)
+    assert refused.code == 4, refused.err
+    assert "does not accept the cluster secret" in refused.err
+    token.write_text(made.out)
     listed = _skulkctl(other_machine, guest, "nodes", "-q")
-    assert listed.returncode == 0, listed.stderr
+    assert listed.code == 0, listed.err
     forbidden = _skulkctl(other_machine, guest, "trace", "on")
-    assert forbidden.returncode == 4, forbidden.stderr
-    assert "lacks the scope operate" in forbidden.stderr
+    assert forbidden.code == 4, forbidden.err
+    assert "lacks the scope operate" in forbidden.err
     assert f"by token guest from {THERE} -> 403" in node.said()

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from skulkd.cluster.self_report import ReportDeps, SelfReport
 from skulkd.cluster.telemetry import Telemetry
 from skulkd.machine.collect import MachineMonitor
-from skulkd.node_report import SelfReport, Voice
 from skulkd.wire.machine import NetworkInterfaceInfo, NodeNetworkInfo
 from tests.daemon.builders import A, a_disk
 
@@ -27,8 +27,8 @@ class Desk:
         )
         self.telemetry = Telemetry()
         self.told = 0
-        voice = Voice(lambda: "kite1-2", publish=self._tell)
-        self.report = SelfReport(A, monitor, self.telemetry, voice)
+        deps = ReportDeps(lambda: "kite1-2", publish=self._tell)
+        self.report = SelfReport(A, monitor, self.telemetry, deps)
 
     def _tell(self) -> None:
         self.told += 1

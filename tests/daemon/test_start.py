@@ -71,7 +71,7 @@ def test_a_base_install_is_told_which_extra_is_missing(tmp_path: Path) -> None:
 
 
 def test_the_ready_line_tells_version_id_name_and_address(daemon: StartDaemon) -> None:
-    process = daemon("--name", "big kite")
+    process = daemon("--name", "big kite", fresh=True)
     [line] = [line for line in process.stderr if "listening on" in line]
     assert re.search(
         rf"INFO skulkd {re.escape(__version__)} node-[0-9a-f]{{16}} \(big kite\) "
@@ -117,7 +117,7 @@ def test_the_api_port_flag_changes_the_port_only(daemon: StartDaemon) -> None:
 
 
 def test_a_port_that_is_taken_names_its_holder_and_exits_75(daemon: StartDaemon) -> None:
-    first = daemon("--name", "first")
+    first = daemon("--name", "first", fresh=True)
     second = daemon(listen=f"127.0.0.1:{first.port}", wait=False)
     assert second.wait_exit() == 75
     assert f"port {first.port} is taken" in second.said()

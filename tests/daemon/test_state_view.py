@@ -9,7 +9,7 @@ import pytest
 from skulkd.cluster.health import node_health, silence_seconds
 from skulkd.cluster.replica import Replica
 from skulkd.cluster.state_view import StateView, merge
-from skulkd.cluster.telemetry import Readings, Telemetry
+from skulkd.cluster.telemetry import NodeReadings, Telemetry
 from skulkd.wire.downloads import DownloadProgress
 from skulkd.wire.events import NodeGatheredInfo, NodeTimedOut, TestEvent
 from skulkd.wire.gathered import NodeNetworkInterfaces
@@ -81,8 +81,8 @@ def test_a_clock_that_runs_ahead_is_no_silence() -> None:
 
 def test_whoever_gives_readings_is_here() -> None:
     readings = {
-        A: Readings(later(5), disk=a_disk(50), identity=NodeIdentity(friendly_name="kite1")),
-        B: Readings(later(4), network=NodeNetworkInfo()),
+        A: NodeReadings(later(5), disk=a_disk(50), identity=NodeIdentity(friendly_name="kite1")),
+        B: NodeReadings(later(4), network=NodeNetworkInfo()),
     }
     state = merge(a_state(last_seen={A: NOON}), readings, later(6))
     assert state.node_disk == {A: a_disk(50)}
@@ -96,7 +96,7 @@ def test_whoever_gives_readings_is_here() -> None:
 
 def test_the_newer_of_event_and_reading_counts_as_seen() -> None:
     state = a_state(last_seen={A: later(10), B: NOON})
-    merged = merge(state, {A: Readings(NOON)}, later(20))
+    merged = merge(state, {A: NodeReadings(NOON)}, later(20))
     assert merged.last_seen == {A: later(10), B: NOON}
     assert merged.node_health[A].level == "ok"
     assert [reason.code for reason in merged.node_health[B].reasons] == ["unreachable"]
@@ -124,7 +124,7 @@ def test_the_bytes_are_kept_until_something_changes() -> None:
     bench.replica.apply(TestEvent(), 1)
     second = bench.view.as_bytes()
     assert b'"lastEventAppliedIdx":1' in second
-    bench.telemetry.record(A, Readings(later(0.1), disk=a_disk(50)))
+    bench.telemetry.record(A, NodeReadings(later(0.1), disk=a_disk(50)))
     assert b'"nodeDisk":{"A":' in bench.view.as_bytes()
     bench.telemetry.forget(A)
     assert b'"nodeDisk":{}' in bench.view.as_bytes()
@@ -139,7 +139,7 @@ def test_health_follows_the_clock_without_any_change() -> None:
 
 def test_a_node_whose_readings_are_forgotten_is_gone() -> None:
     bench = Bench()
-    bench.telemetry.record(A, Readings(NOON, disk=a_disk(50)))
+    bench.telemetry.record(A, NodeReadings(NOON, disk=a_disk(50)))
     bench.replica.apply(NodeTimedOut(node_id=A), 1)
     bench.telemetry.forget(A)
     state = bench.view.current()

@@ -1,4 +1,4 @@
-"""A node whose worker does what the test says, behind the API's own protocol for workers."""
+"""A node whose worker does what the test says."""
 
 from __future__ import annotations
 
@@ -6,28 +6,27 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import aiohttp
 
-from skulkd.api.dispatch import Dispatcher, Outlook, Patience
-from skulkd.api.for_peers import serve_peers
-from skulkd.api.inference import Pace
-from skulkd.api.services import Services
+from skulkd.api.services import Services, Timeouts
 from skulkd.peers import Peers
+from skulkd.requests.dispatch import DispatchDeps, WaitLimits
 from skulkd.runner.protocol import GenerationOptions, Output, OutputItem
 from skulkd.wire.chat import CompletionTokensDetails, PromptTokensDetails, Usage
 from skulkd.wire.cluster import NodeWarning
 from skulkd.wire.diagnostics import RunnerSupervisorDiagnostics, TaskCancelStatus
 from skulkd.wire.events import InstanceCreated, RunnerStatusUpdated
-from skulkd.wire.ids import NodeId, RunnerId, TaskId
+from skulkd.wire.ids import InstanceId, NodeId, RunnerId, TaskId
 from skulkd.wire.runners import RunnerReady, RunnerStatus
 from skulkd.wire.tasks import TextGeneration
 from skulkd.worker.refusals import NoSuchTask
 from skulkd.worker.task_stream import TaskEnded, TaskStream
-from tests.api.in_process import serving, some_inference, some_services
+from skulkd.worker.worker import Worker
+from tests.api.in_process import serving, some_services
 from tests.daemon.builders import MODEL, an_instance
 
 NODE = NodeId("node-test")
@@ -90,6 +89,9 @@ class ScriptedWorker:
     def cancel(self, task_id: TaskId) -> TaskCancelStatus:
         raise NoSuchTask(task_id)
 
+    def hold_if_idle(self, _instance_id: InstanceId, _seconds: float) -> bool:
+        return not self.taken
+
     def diagnostics(self) -> list[RunnerSupervisorDiagnostics]:
         return []
 
@@ -111,10 +113,10 @@ class Stage:
 
     def report(self, status: RunnerStatus, name: str = "i1") -> None:
         event = RunnerStatusUpdated(runner_id=RunnerId(f"{name}-r0"), runner_status=status)
-        self.node.inference.journal.append(event)
+        self.node.journal.append(event)
 
     def place(self, name: str = "i1", nodes: tuple[NodeId, ...] = (NODE,)) -> None:
-        self.node.inference.journal.append(InstanceCreated(instance=an_instance(name, nodes)))
+        self.node.journal.append(InstanceCreated(instance=an_instance(name, nodes)))
 
     def chat(self, **extra: Any) -> Any:
         return self.client.post(f"{self.url}/v1/chat/completions", json={**CHAT, **extra})
@@ -124,27 +126,23 @@ class Stage:
 async def stage(
     home: Path,
     *,
-    pace: Pace | None = None,
-    patience: Patience | None = None,
+    timeouts: Timeouts | None = None,
+    limits: WaitLimits | None = None,
     ready: bool = True,
     idle_limit_s: float = 20.0,
     peers: Peers | None = None,
-    outlook: Outlook | None = None,
+    deps: DispatchDeps | None = None,
 ) -> AsyncIterator[Stage]:
     """One instance on this node, ready unless said otherwise."""
     worker = ScriptedWorker()
-    node = some_services(home, peers=peers)
-    inference = some_inference(home, node.replica, node.events, worker, pace, node.peers)
-    dispatcher = Dispatcher(
-        node.peers,
-        lambda: node.replica.state,
-        inference.journal,
-        worker,
-        patience or Patience(),
-        outlook,
+    node = some_services(
+        home,
+        peers=peers,
+        worker=cast("Worker", worker),
+        limits=limits,
+        deps=deps,
+        timeouts=timeouts,
     )
-    node = replace(node, inference=replace(inference, dispatcher=dispatcher))
-    serve_peers(node)
     async with serving(node, idle_limit_s=idle_limit_s) as url, aiohttp.ClientSession() as client:
         one = Stage(node, worker, url, client)
         one.place(nodes=(node.identity.node_id,))

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import httpx
 
-from skulkd.store.tiny import TINY_MODEL_ID, make_tiny_model
+from skulkd.store.imports.tiny_model import TINY_MODEL_ID, make_tiny_model
 from tests.daemon_process import DaemonProcess, spawn_daemon, wait_until
 
 T = TypeVar("T")
@@ -138,9 +138,9 @@ class Served:
         with self.client.stream("POST", "/v1/chat/completions", json=body) as got:
             yield from got.iter_lines()
 
-    def place(self) -> str:
-        """The id of an instance that serves."""
-        placed = self.post("/place_instance", {"model_id": self.model})
+    def place(self, model: str | None = None) -> str:
+        """The id of an instance that serves, of the tiny model unless another is named."""
+        placed = self.post("/place_instance", {"model_id": model or self.model})
         assert placed.status_code == 200, placed.text
         instance_id: str = placed.json()["instance_id"]
         self.wait_serving(instance_id)

@@ -11,6 +11,7 @@ import pytest
 
 from skulkd.wire.chat import (
     BenchChatCompletionResponse,
+    ChatCompletionChunk,
     ChatCompletionResponse,
     GenerationStats,
 )
@@ -47,9 +48,9 @@ def test_answers_are_of_the_contract(served: Served) -> None:
     assert streamed.frames[0] == ": keep-alive"
     assert re.fullmatch(r"[0-9a-f-]{36}", streamed.command_id)
     for body in streamed.bodies:
-        ChatCompletionResponse.model_validate(body)
+        ChatCompletionChunk.model_validate(body)
         assert body["id"] == streamed.command_id
-        assert body["object"] == "chat.completion"
+        assert body["object"] == "chat.completion.chunk"
     progress = [f for f in streamed.frames if f.startswith(": prefill_progress ")]
     assert progress
     assert "processed_tokens" in progress[0]
@@ -142,7 +143,7 @@ SCHEMA = {
     "type": "object",
     "properties": {
         "colour": {"enum": ["red", "green"]},
-        "count": {"type": "integer", "maximum": 9},
+        "count": {"type": "integer", "minimum": 0, "maximum": 9},
     },
     "required": ["colour", "count"],
     "additionalProperties": False,

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from skulkd.api.chat_request import read_chat, wanted_tokens
-from skulkd.api.errors import ApiError
-from skulkd.api.thinking import Thinking, resolve_thinking
-from skulkd.api.wanted import Wanted, check_budget
+from skulkd.requests.chat_params import Thinking, chat_params, max_tokens, resolve_thinking
+from skulkd.requests.errors import RequestError
+from skulkd.requests.generation_params import GenerationParams, check_budget
 from skulkd.wire.catalogue import ResolvedModelCapabilities
 from skulkd.wire.chat import ChatCompletionRequest
 
@@ -17,9 +16,9 @@ PLAIN = ResolvedModelCapabilities()
 HELLO = [{"role": "user", "content": "hello"}]
 
 
-def read(messages: Any = None, **fields: Any) -> Wanted:
+def read(messages: Any = None, **fields: Any) -> GenerationParams:
     body = {"model": "org/name", "messages": HELLO if messages is None else messages, **fields}
-    return read_chat(ChatCompletionRequest.model_validate(body), PLAIN)
+    return chat_params(ChatCompletionRequest.model_validate(body), PLAIN)
 
 
 def text(said: str) -> dict[str, str]:
@@ -27,7 +26,7 @@ def text(said: str) -> dict[str, str]:
 
 
 def test_a_dialogue_becomes_input_and_instructions() -> None:
-    wanted = read(
+    params = read(
         [
             {"role": "system", "content": "be brief"},
             {"role": "user", "content": [text("a"), text("b")]},
@@ -37,15 +36,15 @@ def test_a_dialogue_becomes_input_and_instructions() -> None:
             {"role": "user", "content": None},
         ]
     )
-    assert wanted.params.instructions == "be brief\nand kind"
-    said = [(message.role, message.content) for message in wanted.params.input]
+    assert params.task.instructions == "be brief\nand kind"
+    said = [(message.role, message.content) for message in params.task.input]
     assert said == [("user", "a\nb"), ("assistant", "c"), ("user", "")]
-    assert wanted.params.chat_template_messages is None
+    assert params.task.chat_template_messages is None
 
 
 def test_calls_and_their_results_reach_the_template_whole() -> None:
     call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
-    wanted = read(
+    params = read(
         [
             {"role": "system", "content": "be brief"},
             {"role": "user", "content": "go"},
@@ -53,7 +52,7 @@ def test_calls_and_their_results_reach_the_template_whole() -> None:
             {"role": "tool", "content": "42", "tool_call_id": "c1"},
         ]
     )
-    whole = wanted.params.chat_template_messages
+    whole = params.task.chat_template_messages
     assert whole is not None
     assert whole[0] == {"role": "system", "content": "be brief"}
     assert whole[2]["tool_calls"][0]["function"]["name"] == "f"
@@ -62,14 +61,14 @@ def test_calls_and_their_results_reach_the_template_whole() -> None:
 
 @pytest.mark.parametrize("messages", [[], [{"role": "user", "content": None}]])
 def test_nothing_to_say_is_refused(messages: Any) -> None:
-    with pytest.raises(ApiError, match="nothing to generate from") as refusal:
+    with pytest.raises(RequestError, match="nothing to generate from") as refusal:
         read(messages)
-    assert refusal.value.status == 400
+    assert refusal.value.code == "invalid_request"
 
 
 def test_an_image_is_refused() -> None:
     part = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}
-    with pytest.raises(ApiError, match="images"):
+    with pytest.raises(RequestError, match="images"):
         read([{"role": "user", "content": [part]}])
 
 
@@ -82,12 +81,12 @@ def test_an_image_is_refused() -> None:
     ],
 )  # fmt: skip
 def test_a_value_out_of_range_is_named(field: str, value: float) -> None:
-    with pytest.raises(ApiError, match=f"{field} must be between"):
+    with pytest.raises(RequestError, match=f"{field} must be between"):
         read(**{field: value})
 
 
 def test_everything_a_client_may_ask_for_is_passed_on() -> None:
-    wanted = read(
+    params = read(
         n=3,
         frequency_penalty=0.5,
         presence_penalty=-0.5,
@@ -102,7 +101,7 @@ def test_everything_a_client_may_ask_for_is_passed_on() -> None:
         seed=1,
         top_k=4,
     )
-    options, params = wanted.options, wanted.params
+    options, params = params.options, params.task
     assert (options.n, options.frequency_penalty, options.presence_penalty) == (3, 0.5, -0.5)
     assert options.logit_bias == {"7": -100.0}
     assert options.response_format == {"type": "json_object"}
@@ -122,13 +121,13 @@ def test_everything_a_client_may_ask_for_is_passed_on() -> None:
 def test_logprobs_are_on_when_asked_for_either_way(
     logprobs: bool | None, top: int | None, expected: tuple[bool, int | None]
 ) -> None:
-    params = read(logprobs=logprobs, top_logprobs=top).params
+    params = read(logprobs=logprobs, top_logprobs=top).task
     assert (params.logprobs, params.top_logprobs) == expected
 
 
 def test_the_older_name_of_the_length_counts_alone() -> None:
     body = ChatCompletionRequest.model_validate({"model": "m", "messages": [], "max_tokens": 4})
-    assert wanted_tokens(body) == 4
+    assert max_tokens(body) == 4
 
 
 @pytest.mark.parametrize(
@@ -142,9 +141,9 @@ def test_the_older_name_of_the_length_counts_alone() -> None:
 def test_a_length_that_cannot_be_is_refused(
     max_tokens: int, limits: list[int | None], fragment: str
 ) -> None:
-    with pytest.raises(ApiError, match=fragment) as refusal:
+    with pytest.raises(RequestError, match=fragment) as refusal:
         check_budget(max_tokens, limits)
-    assert refusal.value.status == 400
+    assert refusal.value.code == "invalid_request"
 
 
 @pytest.mark.parametrize(

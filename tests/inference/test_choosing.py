@@ -7,23 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from skulkd.api.dispatch import failure_of, least_busy_first
-from skulkd.api.errors import ApiError
-from skulkd.api.journal import Journal
-from skulkd.api.model_shelf import ModelShelf
 from skulkd.cluster.replica import Replica
 from skulkd.observe.event_log import EventLog
 from skulkd.observe.timeline import side_by_side
+from skulkd.requests.selection import best_first, failure_of
 from skulkd.settings.paths import find_paths
 from skulkd.store.library import LocalModel, ModelLibrary
+from skulkd.store.local_models import LocalModels, ModelsUnavailable
 from skulkd.wire.config import RuntimeSection
 from skulkd.wire.events import TracingStateChanged
 from skulkd.wire.ids import InstanceId, RunnerId, TaskId
 from skulkd.wire.runners import RunnerFailed, RunnerLoading, RunnerReady, RunnerRunning
 from skulkd.wire.state import State
-from skulkd.worker import from_settings
-from skulkd.worker.from_settings import worker_options
+from skulkd.worker import options as worker_settings
+from skulkd.worker.options import worker_options
 from tests.daemon.builders import A, B, a_supervisor, a_task, an_instance
+from tests.local_journal import local_journal
 
 
 def a_state(**runners: object) -> State:
@@ -39,7 +38,7 @@ def a_state(**runners: object) -> State:
 
 
 def chosen(state: State) -> list[InstanceId]:
-    return [one.instance_id for one in least_busy_first(state, state.instances.values())]
+    return [one.instance_id for one in best_first(state, state.instances.values())]
 
 
 def test_the_instance_with_least_to_do_comes_first() -> None:
@@ -56,9 +55,9 @@ def test_an_instance_serves_when_all_its_ranks_do() -> None:
     two = an_instance("i1", (A, B))
     first, second = two.shard_assignments.runner_to_shard
     half = State(instances={two.instance_id: two}, runners={first: RunnerReady()})
-    assert least_busy_first(half, [two]) == []
+    assert best_first(half, [two]) == []
     whole = half.model_copy(update={"runners": {first: RunnerReady(), second: RunnerRunning()}})
-    assert least_busy_first(whole, [two]) == [two]
+    assert best_first(whole, [two]) == [two]
 
 
 def test_a_model_has_failed_when_all_its_instances_have() -> None:
@@ -70,7 +69,7 @@ def test_a_model_has_failed_when_all_its_instances_have() -> None:
 
 
 async def test_whoever_waits_for_a_change_is_woken_once() -> None:
-    journal = Journal(EventLog(), Replica())
+    journal = local_journal(EventLog(), Replica())
     told: list[int] = []
     journal.on_change(lambda: told.append(1))
     change = journal.next_change
@@ -98,17 +97,17 @@ class HangingLibrary(ModelLibrary):
 async def test_a_disk_that_hangs_is_reported_and_costs_one_thread(tmp_path: Path) -> None:
     library = HangingLibrary(tmp_path)
     paths = find_paths({"SKULK_HOME": str(tmp_path), "HOME": str(tmp_path)})
-    shelf = ModelShelf(paths, library, deadline_s=0.05)
+    models = LocalModels(paths, library, deadline_s=0.05)
     try:
         for _ in range(3):
-            with pytest.raises(ApiError, match="did not answer") as refusal:
-                await shelf.local_models()
-            assert refusal.value.status == 503
+            with pytest.raises(ModelsUnavailable, match="did not answer") as unavailable:
+                await models.list()
+            assert unavailable.value.timed_out
         assert library.asked == 1
     finally:
         library.answer.set()
-    patient = ModelShelf(paths, library)
-    assert await patient.local_models() == ()
+    patient = LocalModels(paths, library)
+    assert await patient.list() == ()
 
 
 def test_runners_and_entries_of_a_timeline_are_sorted() -> None:
@@ -119,7 +118,7 @@ def test_runners_and_entries_of_a_timeline_are_sorted() -> None:
 
 
 def test_settings_of_the_node_are_those_of_its_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(from_settings, "mlx_build", lambda: "cpu")
+    monkeypatch.setattr(worker_settings, "mlx_build", lambda: "cpu")
     runtime = RuntimeSection(
         blas="off",
         dequantize="on",
@@ -139,5 +138,5 @@ def test_settings_of_the_node_are_those_of_its_worker(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("build", ["cuda", "metal"])
 def test_weights_for_a_gpu_are_never_unpacked(monkeypatch: pytest.MonkeyPatch, build: str) -> None:
-    monkeypatch.setattr(from_settings, "mlx_build", lambda: build)
+    monkeypatch.setattr(worker_settings, "mlx_build", lambda: build)
     assert worker_options(RuntimeSection(dequantize="on")).dequantize == "off"

@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from skulkd.api import task_relay
-from skulkd.api.dispatch import Outlook, Patience
-from skulkd.api.task_relay import RemoteTasks, serve_tasks
+from skulkd.requests import remote_tasks
+from skulkd.requests.dispatch import DispatchDeps, WaitLimits
+from skulkd.requests.remote_tasks import RemoteTasks, serve_tasks
 from skulkd.runner.protocol import GenerationOptions
 from skulkd.wire.events import InstanceDeleted, TaskCreated
-from skulkd.wire.ids import InstanceId, NodeId
+from skulkd.wire.ids import InstanceId, ModelId, NodeId
 from skulkd.wire.runners import RunnerLoading, RunnerReady
 from skulkd.worker.refusals import NotReady, QueueFull, RequestTooLarge
 from skulkd.worker.task_stream import SLOW_READER, TaskEnded
-from tests.daemon.builders import a_task, an_instance
+from tests.daemon.builders import MODEL, a_task, an_instance
 from tests.inference.scripted import USAGE, ScriptedWorker, Stage, Taken, contents, stage, until
 from tests.peer_mesh import MeshPeers, peer_mesh
 
@@ -121,7 +121,7 @@ async def test_any_node_cancels_a_command(tmp_path: Path) -> None:
             answer = await asking
             if knows:
                 event = TaskCreated(task_id=task.task.task_id, task=task.task)
-                two.b.node.inference.journal.append(event)
+                two.b.node.journal.append(event)
             # Not on the node that the client asked, whether its state knows the task or not.
             url = f"{two.b.url}/v1/cancel/{task.task.command_id}"
             async with two.b.client.post(url) as done:
@@ -190,7 +190,7 @@ async def test_requests_go_where_least_is_to_do(tmp_path: Path) -> None:
         for one_asking in asking:
             assert (await one_asking).status == 200
         # What others have sent counts, too.
-        two.a.node.inference.journal.append(TaskCreated(task_id=a_task().task_id, task=a_task()))
+        two.a.node.journal.append(TaskCreated(task_id=a_task().task_id, task=a_task()))
         last = asyncio.create_task(two.a.chat().__aenter__())
         (await taken(two.b, 2)).end()
         assert (await last).status == 200
@@ -211,10 +211,10 @@ async def test_a_slow_reader_is_cut_off_on_its_own_node() -> None:
 
 
 async def test_a_model_that_lost_its_node_is_waited_for(tmp_path: Path) -> None:
-    homeless = [an_instance("i1", (A,))]
-    patience = Patience(lost_s=0.05, answer_s=0.05)
-    async with stage(tmp_path, outlook=Outlook(lambda: homeless), patience=patience) as one:
-        one.node.inference.journal.append(InstanceDeleted(instance_id=InstanceId("i1")))
+    unplaced = [an_instance("i1", (A,))]
+    limits = WaitLimits(lost_s=0.05, answer_s=0.05)
+    async with stage(tmp_path, deps=DispatchDeps(lambda: unplaced), limits=limits) as one:
+        one.node.journal.append(InstanceDeleted(instance_id=InstanceId("i1")))
         async with one.chat() as answer:
             assert answer.status == 503
             assert (
@@ -223,18 +223,18 @@ async def test_a_model_that_lost_its_node_is_waited_for(tmp_path: Path) -> None:
             )
     (tmp_path / "again").mkdir()
     async with stage(
-        tmp_path / "again", outlook=Outlook(lambda: homeless), patience=Patience(answer_s=300)
+        tmp_path / "again", deps=DispatchDeps(lambda: unplaced), limits=WaitLimits(answer_s=300)
     ) as one:
         one.worker.answer_at_once = "found a new home"
-        one.node.inference.journal.append(InstanceDeleted(instance_id=InstanceId("i1")))
+        one.node.journal.append(InstanceDeleted(instance_id=InstanceId("i1")))
         asking = asyncio.create_task(one.chat().__aenter__())
-        await until(lambda: one.node.inference.dispatcher.waiting, "the request to wait")
+        await until(lambda: one.node.requests.dispatcher.waiting, "the request to wait")
         one.place()
         one.report(RunnerReady())
         answer = await asking
         assert "found a new home" in await answer.text()
-        homeless.clear()
-        one.node.inference.journal.append(InstanceDeleted(instance_id=InstanceId("i1")))
+        unplaced.clear()
+        one.node.journal.append(InstanceDeleted(instance_id=InstanceId("i1")))
         async with one.chat() as gone:
             assert gone.status == 404
 
@@ -242,10 +242,10 @@ async def test_a_model_that_lost_its_node_is_waited_for(tmp_path: Path) -> None:
 async def test_a_model_whose_node_is_gone_is_an_error_that_names_the_node(tmp_path: Path) -> None:
     """The state still lists it: who leads has not noticed, or nobody leads."""
     a_peers, b_peers = peer_mesh(A, B)
-    outlook = Outlook(name=lambda node: {B: "kite2"}.get(node, str(node)))
-    patience = Patience(lost_s=0.05, answer_s=0.05)
-    async with stage(tmp_path, peers=a_peers, outlook=outlook, patience=patience) as one:
-        one.node.inference.journal.append(InstanceDeleted(instance_id=InstanceId("i1")))
+    deps = DispatchDeps(node_name=lambda node: {B: "kite2"}.get(node, str(node)))
+    limits = WaitLimits(lost_s=0.05, answer_s=0.05)
+    async with stage(tmp_path, peers=a_peers, deps=deps, limits=limits) as one:
+        one.node.journal.append(InstanceDeleted(instance_id=InstanceId("i1")))
         one.place("far", (B,))
         one.report(RunnerReady(), "far")
         b_peers.leave()
@@ -261,14 +261,14 @@ async def test_a_model_whose_node_is_gone_is_an_error_that_names_the_node(tmp_pa
 
 async def test_who_met_a_loss_does_not_wait_for_a_long_load_elsewhere(tmp_path: Path) -> None:
     a_peers, b_peers = peer_mesh(A, B)
-    patience = Patience(lost_s=0.5, answer_s=0.5)
-    async with stage(tmp_path, peers=a_peers, patience=patience, ready=False) as one:
-        one.node.inference.journal.append(InstanceDeleted(instance_id=InstanceId("i1")))
+    limits = WaitLimits(lost_s=0.5, answer_s=0.5)
+    async with stage(tmp_path, peers=a_peers, limits=limits, ready=False) as one:
+        one.node.journal.append(InstanceDeleted(instance_id=InstanceId("i1")))
         one.place("far", (B,))
         b_peers.leave()
         asking = asyncio.create_task(one.chat(stream=False).__aenter__())
-        await until(lambda: one.node.inference.dispatcher.waiting, "the request to wait")
-        one.node.inference.journal.append(InstanceDeleted(instance_id=InstanceId("far")))
+        await until(lambda: one.node.requests.dispatcher.waiting, "the request to wait")
+        one.node.journal.append(InstanceDeleted(instance_id=InstanceId("far")))
         one.place("near", (A,))
         one.report(RunnerLoading(), "near")
         answer = await asking
@@ -280,7 +280,7 @@ async def test_a_node_that_takes_nothing_is_given_up_and_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is in the cluster, but its event loop does not run."""
-    monkeypatch.setattr(task_relay, "TAKEN_DEADLINE_S", 0.05)
+    monkeypatch.setattr(remote_tasks, "ACCEPT_DEADLINE_S", 0.05)
     a_peers, b_peers = peer_mesh(A, B)
     release = asyncio.Event()
 
@@ -288,9 +288,9 @@ async def test_a_node_that_takes_nothing_is_given_up_and_named(
         await release.wait()
         yield b"[]"
 
-    b_peers.serve_stream(task_relay.METHOD, hangs)
-    async with stage(tmp_path, peers=a_peers, patience=Patience(answer_s=0.2)) as one:
-        one.node.inference.journal.append(InstanceDeleted(instance_id=InstanceId("i1")))
+    b_peers.serve_stream(remote_tasks.METHOD, hangs)
+    async with stage(tmp_path, peers=a_peers, limits=WaitLimits(answer_s=0.2)) as one:
+        one.node.journal.append(InstanceDeleted(instance_id=InstanceId("i1")))
         one.place("far", (B,))
         one.report(RunnerReady(), "far")
         async with one.chat(stream=False) as answer:
@@ -299,11 +299,36 @@ async def test_a_node_that_takes_nothing_is_given_up_and_named(
         assert f"is on {B}, which did not answer" in message
 
 
+async def test_who_waits_for_files_of_a_silent_store_host_is_told_so(tmp_path: Path) -> None:
+    """Not while another copy of the model may become ready."""
+    silent: dict[NodeId, dict[ModelId, str]] = {B: {MODEL: "store host kite9 is silent"}}
+    deps = DispatchDeps(
+        node_name=lambda node: f"name-of-{node}", stalled=lambda node: silent.get(node, {})
+    )
+    a_peers, _ = peer_mesh(A, B)
+    async with stage(tmp_path, peers=a_peers, deps=deps, ready=False) as one:
+        one.place("far", (B,))
+        asking = asyncio.create_task(one.chat(stream=False).__aenter__())
+        await until(lambda: one.node.requests.dispatcher.waiting, "the request to wait")
+        one.node.journal.append(InstanceDeleted(instance_id=InstanceId("i1")))
+        answer = await asking
+        assert (answer.status, answer.headers["Retry-After"]) == (503, "5")
+        error = (await answer.json())["error"]
+        assert error["refusal"]["kind"] == "store_unreachable"
+        assert f"waits for its files on name-of-{B}: store host kite9 is silent" in error["message"]
+        one.place("near", (A,))
+        one.worker.answer_at_once = "answered"
+        asking = asyncio.create_task(one.chat(stream=True).__aenter__())
+        await until(lambda: one.node.requests.dispatcher.waiting, "the request to wait")
+        one.report(RunnerReady(), "near")
+        assert "answered" in await streamed(await asking)
+
+
 async def test_a_node_without_a_master_cannot_say_that_there_is_no_model(tmp_path: Path) -> None:
-    settled = False
-    async with stage(tmp_path, outlook=Outlook(settled=lambda: settled)) as one:
+    has_master = False
+    async with stage(tmp_path, deps=DispatchDeps(has_master=lambda: has_master)) as one:
         async with one.chat(model="org/other") as answer:
             assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
-        settled = True
+        has_master = True
         async with one.chat(model="org/other") as answer:
             assert answer.status == 404

@@ -9,15 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skulkd.api.chat_chunks import ChatChunks
-from skulkd.api.completions import CompletionChunks, read_completion
-from skulkd.api.errors import ApiError
-from skulkd.api.failures import error_frame, failure_of_task
+from skulkd.api.chat_chunks import ChatChunks, chat_response
+from skulkd.api.completions import CompletionChunks, completion_params
+from skulkd.api.error_mapping import as_api_error
+from skulkd.api.openai_stream import error_frame
 from skulkd.api.sse import comment, data
-from skulkd.api.whole_answer import WholeAnswer, chat_response
+from skulkd.requests.answer import GeneratedAnswer
+from skulkd.requests.errors import RequestError, raise_if_failed
 from skulkd.runner.protocol import Output, OutputItem
 from skulkd.wire.chat import (
-    ChatCompletionResponse,
+    ChatCompletionChunk,
     LogprobsContentItem,
     ToolCallItem,
     TopLogprobItem,
@@ -33,7 +34,7 @@ DELTA = (
     '"tool_call_id":null,"function_call":null}'
 )
 FRAME = (
-    'data: {"id":"c-1","object":"chat.completion","created":1767323045,"model":"org/name",'
+    'data: {"id":"c-1","object":"chat.completion.chunk","created":1767323045,"model":"org/name",'
     f'"choices":[{{"index":0,"delta":{DELTA},"logprobs":null,"finish_reason":null,"usage":null}}],'
     '"usage":null,"service_tier":null}\n\n'
 )
@@ -76,7 +77,7 @@ def test_every_kind_of_item_makes_a_frame_of_the_contract(
     item: OutputItem, delta: dict[str, Any]
 ) -> None:
     body = parse(chunks().frame(item, USAGE))
-    ChatCompletionResponse.model_validate(body)
+    ChatCompletionChunk.model_validate(body)
     assert body["usage"]["total_tokens"] == 7
     [choice] = body["choices"]
     assert choice["index"] == item.choice
@@ -123,7 +124,7 @@ def test_usage_of_its_own_has_no_choices() -> None:
 
 
 def test_items_of_several_choices_make_one_answer() -> None:
-    answer = WholeAnswer(2)
+    answer = GeneratedAnswer(2)
     calls = [ToolCallItem(id="x", name="f", arguments="{}")]
     task = TaskId("t")
     answer.add(Output(task_id=task, items=[OutputItem(text="a"), OutputItem(choice=1, text="b")]))
@@ -154,8 +155,8 @@ def test_a_text_completion_counts_offsets_over_all_frames() -> None:
 
 @pytest.mark.parametrize("prompt", ["", [], ["a", "b"]])
 def test_a_text_completion_wants_one_prompt(prompt: Any) -> None:
-    with pytest.raises(ApiError, match="one text"):
-        read_completion(CompletionRequest(model="m", prompt=prompt))
+    with pytest.raises(RequestError, match="one text"):
+        completion_params(CompletionRequest(model="m", prompt=prompt))
 
 
 @pytest.mark.parametrize(
@@ -173,7 +174,9 @@ def test_a_text_completion_wants_one_prompt(prompt: Any) -> None:
 def test_a_failure_is_a_status_before_and_a_frame_after_the_beginning(
     ended: TaskEnded, status: int, code: int, kind: str
 ) -> None:
-    error = failure_of_task(ended)
+    with pytest.raises(RequestError) as failed:
+        raise_if_failed(ended)
+    error = as_api_error(failed.value)
     assert error is not None
     assert error.status == status
     assert ("Retry-After" in error.headers) == ended.retryable
@@ -184,4 +187,4 @@ def test_a_failure_is_a_status_before_and_a_frame_after_the_beginning(
 
 @pytest.mark.parametrize("ended", [TaskEnded("Complete"), TaskEnded("Cancelled")])
 def test_an_answered_or_cancelled_request_has_not_failed(ended: TaskEnded) -> None:
-    assert failure_of_task(ended) is None
+    raise_if_failed(ended)

@@ -7,17 +7,16 @@ the GPU itself is real.
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.daemon_process import ROOT, daemon_environ
+from tests.daemon_process import ROOT
 from tests.inference.served import Served, serve
 from tests.nvml_library import build_nvml, nvml_environ
+from tests.skulkctl_process import skulkctl
 
 LARGER_GPU = "GPU-11111111-bbbb-4000-8000-000000000000"
 FREE_BYTES, TOTAL_BYTES = 24674041856, 25757220864
@@ -48,15 +47,8 @@ def node(
 def _skulkctl(node: Served, *arguments: str) -> str:
     home = node.daemon.home / "cli"
     home.mkdir(exist_ok=True)
-    done = subprocess.run(
-        [sys.executable, "-m", "skulkctl", *arguments, "--endpoint", node.daemon.url],
-        env=daemon_environ(home),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-    )
-    return done.stdout + done.stderr
+    done = skulkctl(*arguments, home=home, endpoint=node.daemon.url)
+    return done.out + done.err
 
 
 def test_a_preview_counts_the_memory_of_the_gpu(node: Served) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from skulkd.store.card_toml import card_from_toml
+from skulkd.store.cards.toml import card_from_toml
 from skulkd.wire.catalogue import ModelList, ModelListModel
 from skulkd.wire.placement import CreateInstanceResponse, DeleteInstanceResponse
 from skulkd.wire.timeline import Timeline

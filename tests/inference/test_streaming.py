@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from skulkd.api.dispatch import Patience
-from skulkd.api.inference import Pace
+from skulkd.api.services import Timeouts
+from skulkd.requests.dispatch import WaitLimits
 from skulkd.runner.protocol import PrefillProgress
 from skulkd.wire.events import InstanceDeleted
 from skulkd.wire.ids import InstanceId
@@ -46,11 +46,11 @@ async def test_frames_come_in_the_order_clients_rely_on(tmp_path: Path) -> None:
         )
         assert contents(text) == "Hello"
         assert got[-1] == "data: [DONE]"
-        assert one.node.inference.figures.tokens == 2
+        assert one.node.requests.dispatcher.meter.completion_tokens == 2
 
 
 async def test_what_has_arrived_meanwhile_goes_out_in_one_piece(tmp_path: Path) -> None:
-    async with stage(tmp_path, pace=Pace(early_s=20)) as one:
+    async with stage(tmp_path, timeouts=Timeouts(early_s=20)) as one:
         asking = asyncio.create_task(one.chat(stream=True).__aenter__())
         await until(lambda: one.worker.taken, "the request")
         one.worker.taken[0].say("a", "b", "c", "d")
@@ -75,7 +75,7 @@ async def test_the_server_closes_the_connection_of_a_stream(tmp_path: Path) -> N
 
 
 async def test_silence_is_filled_with_keep_alives(tmp_path: Path) -> None:
-    async with stage(tmp_path, pace=Pace(keep_alive_s=0.05, early_s=0.0)) as one:
+    async with stage(tmp_path, timeouts=Timeouts(keep_alive_s=0.05, early_s=0.0)) as one:
         async with one.chat(stream=True) as answer:
             seen = b""
             while seen.count(b": keep-alive") < 4:
@@ -86,7 +86,7 @@ async def test_silence_is_filled_with_keep_alives(tmp_path: Path) -> None:
 
 
 async def test_a_refusal_by_the_runner_is_a_status_also_for_a_stream(tmp_path: Path) -> None:
-    async with stage(tmp_path, pace=Pace(early_s=20)) as one:
+    async with stage(tmp_path, timeouts=Timeouts(early_s=20)) as one:
         asking = asyncio.create_task(read(one, stream=True))
         await until(lambda: one.worker.taken, "the request")
         one.worker.taken[0].end("Failed", "invalid_request_error", "context_length_exceeded: 9")
@@ -181,11 +181,11 @@ async def test_a_client_that_hangs_up_takes_its_task_with_it(
         await asyncio.gather(asking, return_exceptions=True)
         await until(lambda: one.worker.cancelled, "the end of the task")
         assert one.worker.cancelled == [one.worker.taken[0].task.task_id]
-        await until(lambda: not len(one.node.inference.commands), "the end of the command")
+        await until(lambda: not len(one.node.requests), "the end of the command")
 
 
 async def test_a_request_waits_for_a_model_that_is_loading(tmp_path: Path) -> None:
-    async with stage(tmp_path, pace=Pace(keep_alive_s=0.05), ready=False) as one:
+    async with stage(tmp_path, timeouts=Timeouts(keep_alive_s=0.05), ready=False) as one:
         one.report(RunnerLoading())
         one.worker.answer_at_once = "there"
         async with one.chat(stream=True) as answer:
@@ -203,14 +203,14 @@ async def test_a_runner_that_is_restarted_costs_a_waiting_request_nothing(tmp_pa
         one.report(RunnerFailed(error_message="signal=9"))
         one.worker.answer_at_once = "there"
         asking = asyncio.create_task(read(one))
-        await until(lambda: one.node.inference.dispatcher.waiting, "the request to wait")
+        await until(lambda: one.node.requests.dispatcher.waiting, "the request to wait")
         one.report(RunnerReady())
         status, _, _ = await asking
         assert status == 200
 
 
 async def test_a_model_that_stays_failed_is_reported_with_its_reason(tmp_path: Path) -> None:
-    async with stage(tmp_path, patience=Patience(failed_s=0.05), ready=False) as one:
+    async with stage(tmp_path, limits=WaitLimits(failed_s=0.05), ready=False) as one:
         one.report(RunnerFailed(error_message="weights are cut off"))
         status, headers, text = await read(one)
         assert status == 503
@@ -223,18 +223,18 @@ async def test_a_model_that_stays_failed_is_reported_with_its_reason(tmp_path: P
 
 
 async def test_a_model_that_never_becomes_ready_is_given_up(tmp_path: Path) -> None:
-    async with stage(tmp_path, patience=Patience(ready_s=0.05), ready=False) as one:
+    async with stage(tmp_path, limits=WaitLimits(ready_s=0.05), ready=False) as one:
         status, _, text = await read(one)
         assert status == 503
         assert "did not become ready" in text
-        assert one.node.inference.dispatcher.waiting == 0
+        assert one.node.requests.dispatcher.waiting == 0
 
 
 async def test_a_waiting_request_ends_with_its_instance(tmp_path: Path) -> None:
     async with stage(tmp_path, ready=False) as one:
         asking = asyncio.create_task(read(one))
-        await until(lambda: one.node.inference.dispatcher.waiting, "the request to wait")
-        one.node.inference.journal.append(InstanceDeleted(instance_id=I1))
+        await until(lambda: one.node.requests.dispatcher.waiting, "the request to wait")
+        one.node.journal.append(InstanceDeleted(instance_id=I1))
         status, _, _ = await asking
         assert status == 404
 
@@ -253,9 +253,9 @@ async def test_a_waiting_request_can_be_cancelled(tmp_path: Path) -> None:
 
 
 async def test_too_many_that_wait_for_a_model_are_turned_away(tmp_path: Path) -> None:
-    async with stage(tmp_path, patience=Patience(waiting_limit=1), ready=False) as one:
+    async with stage(tmp_path, limits=WaitLimits(max_waiting=1), ready=False) as one:
         asking = asyncio.create_task(read(one))
-        await until(lambda: one.node.inference.dispatcher.waiting, "the request to wait")
+        await until(lambda: one.node.requests.dispatcher.waiting, "the request to wait")
         for streamed in (True, False):
             status, headers, _ = await read(one, stream=streamed)
             assert status == 429
@@ -301,7 +301,7 @@ async def test_a_request_that_no_runner_can_take_is_too_large(tmp_path: Path) ->
 
 
 async def test_a_reader_that_does_not_read_is_cut_off(tmp_path: Path) -> None:
-    async with stage(tmp_path, pace=Pace(write_s=0.3, early_s=0.0)) as one:
+    async with stage(tmp_path, timeouts=Timeouts(write_s=0.3, early_s=0.0)) as one:
         reader = await connect_and_ask(one)
         await until(lambda: one.worker.taken, "the request")
         [taken] = one.worker.taken
@@ -311,7 +311,7 @@ async def test_a_reader_that_does_not_read_is_cut_off(tmp_path: Path) -> None:
             if one.worker.cancelled:
                 break
         await until(lambda: one.worker.cancelled, "the slow reader to be cut off")
-        await until(lambda: not len(one.node.inference.commands), "the end of the command")
+        await until(lambda: not len(one.node.requests), "the end of the command")
         reader.close()
 
 

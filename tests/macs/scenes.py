@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from skulkd.cluster.state_view import merge
-from skulkd.cluster.telemetry import Readings, dump_readings
+from skulkd.cluster.telemetry import NodeReadings, dump_readings
 from skulkd.machine.rdma import read_rdma
-from skulkd.placement.candidates import Circumstances, Cluster, cluster_of
+from skulkd.placement.candidates import Cluster, PlanInputs, cluster_of
 from skulkd.wire.ids import ModelId, NodeId
 from skulkd.wire.links import MeasuredLink
 from skulkd.wire.machine import NetworkInterfaceInfo, NodeIdentity, NodeNetworkInfo
@@ -93,7 +93,7 @@ def merged(scene: Scene, rdma: Mapping[NodeId, NodeRdma]) -> State:
         one.name: [other for other in _names(scene) if other != one.name] for one in scene.macs
     }
     readings = {
-        NodeId(mac.name): Readings(
+        NodeId(mac.name): NodeReadings(
             NOON,
             memory=memory_of(mac.memory_gib, mac.memory_gib - mac.used_gib),
             identity=NodeIdentity(friendly_name=mac.name, os_version=mac.version),
@@ -115,7 +115,7 @@ def merged(scene: Scene, rdma: Mapping[NodeId, NodeRdma]) -> State:
 
 def planned_for(scene: Scene, rdma: Mapping[NodeId, NodeRdma]) -> Cluster:
     """The cluster as the planner sees it."""
-    return cluster_of(merged(scene, rdma), ModelId("org/name"), Circumstances(rdma=rdma))
+    return cluster_of(merged(scene, rdma), ModelId("org/name"), PlanInputs(rdma=rdma))
 
 
 def pairs(scene: Scene) -> list[tuple[str, str]]:

@@ -15,7 +15,7 @@ from skulkd.machine.mactop import MactopSample, parse_mactop
 from skulkd.machine.metal import read_metal_limits
 from skulkd.machine.tools import ToolError
 from skulkd.machine.warnings import metal_warnings
-from skulkd.placement.candidates import Candidate
+from skulkd.placement.candidates import PlacementCandidate
 from skulkd.wire.base import Memory
 from skulkd.wire.ids import NodeId
 from skulkd.wire.machine import MetalLimits
@@ -155,7 +155,7 @@ def test_the_planner_does_not_promise_more_than_may_be_wired(
     limit_gib: int | None, usable_gib: int, pool: str
 ) -> None:
     limit = None if limit_gib is None else limit_gib * GIB
-    budget = Candidate(NodeId("a"), memory_of(64), wired_limit_bytes=limit).budget
+    budget = PlacementCandidate(NodeId("a"), memory_of(64), wired_limit_bytes=limit).budget
     assert budget is not None
     assert (budget.usable_bytes, budget.ceiling_bytes) == (usable_gib * GIB, usable_gib * GIB)
     assert pool in budget.pool

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from skulkd.store.tiny import TINY_MODEL_ID
+from skulkd.store.imports.tiny_model import TINY_MODEL_ID
 from tests.cluster_live.cluster import LiveCluster, make_cluster
 from tests.cluster_live.live_node import LiveNode
 from tests.daemon_process import ROOT, wait_until

@@ -19,8 +19,7 @@ from skulkd.wire.instances import MlxJacclInstance
 from skulkd.wire.machine import ThunderboltBridgeStatus
 from skulkd.wire.rdma import NodeRdma, ThunderboltPort
 from skulkd.wire.topology import Connection, RdmaConnection, Topology
-from skulkd.worker.launching import CannotLaunch
-from skulkd.worker.rdma_links import try_links
+from skulkd.worker.launch import CannotLaunch, check_rdma_links
 from tests.macs.kinds import GENERATIONS, M4_PRO_MINI, THUNDERBOLT_5, Kind
 from tests.macs.recorded import Cable, Mac, Run, install, record, uuid_of
 from tests.macs.scenes import TRIO
@@ -198,11 +197,11 @@ async def test_devices_are_tried_before_a_rank_is_started(
     assert bool(device_problems(devices)) == (words is not None)
     instance = over_rdma(len(devices) + 1, [[None, *devices]])
     if words is None:
-        await try_links(instance, 0, Topology())
+        await check_rdma_links(instance, 0, Topology())
         return
     with pytest.raises(CannotLaunch, match=f"RDMA does not work on this node: {words}") as refused:
-        await try_links(instance, 0, Topology())
-    assert refused.value.later
+        await check_rdma_links(instance, 0, Topology())
+    assert refused.value.retryable
 
 
 @pytest.mark.parametrize(
@@ -224,10 +223,10 @@ async def test_cables_that_were_changed_since_are_named(
         graph = with_edge(graph, link)
     instance = over_rdma(3, [[None, "rdma_en2", "rdma_en3"]])
     if words is None:
-        await try_links(instance, 0, graph)
+        await check_rdma_links(instance, 0, graph)
         return
     with pytest.raises(CannotLaunch, match=words):
-        await try_links(instance, 0, graph)
+        await check_rdma_links(instance, 0, graph)
 
 
 def test_an_interface_without_an_address_is_named(put_on_path: PutOnPath) -> None:

@@ -14,8 +14,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from skulkd.api.capture import serve_capture
-from skulkd.api.logs import serve_logs
+from skulkd.api.capture import CAPTURE
+from skulkd.api.logs import READ_LOGS
 from skulkd.api.services import Services
 from skulkd.observe.log_ring import LogRing
 from skulkd.observe.samplers import Subject, last_lines, take_samples
@@ -43,9 +43,9 @@ async def two_nodes(
     near = some_services(home, peers=a)
     far = some_services(home, peers=b)
     worker = RecordingWorker(list(records))
-    far = replace(far, inference=replace(far.inference, worker=worker))
-    serve_capture(far)
-    serve_logs(far)
+    far = replace(far, worker=worker)
+    CAPTURE.serve(far)
+    READ_LOGS.serve(far)
     async with serving(near) as url, aiohttp.ClientSession(url) as client:
         yield client, far
     far.monitor.close()

@@ -18,6 +18,7 @@ import pytest
 from skulkd.wire.bundles import MANIFEST, MEDIA_TYPE, BadBundle, pack_bundle, unpack_bundle
 from skulkd.worker.log_files import log_path
 from tests.inference.served import Served, serve
+from tests.skulkctl_process import skulkctl
 
 ASK = {"Accept": MEDIA_TYPE}
 # Values that look like nothing, so that only knowing them or their names can hide them.
@@ -103,6 +104,18 @@ def test_a_runner_is_captured_into_one_file(planted: Planted) -> None:
     for name, secret in PLANTED.items():
         leaky = [one for one, data in members.items() if secret.encode() in data]
         assert not leaky, f"{name} is in {leaky}"
+
+
+def test_a_report_of_it_hides_the_same(planted: Planted, tmp_path: Path) -> None:
+    page, url = tmp_path / "report.html", planted.served.daemon.url
+    done = skulkctl(
+        "capture", "--report", str(page), "--file", str(tmp_path / "x.tar.zst"), "--sample", "1",
+        home=tmp_path, endpoint=url,
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    text = page.read_text(encoding="utf-8")
+    assert "planted here: log line" in text
+    assert not [name for name, secret in PLANTED.items() if secret in text]
 
 
 def test_the_same_as_json_hides_the_same(planted: Planted) -> None:

@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 
 from skulkd.runner.protocol import TaskTrace
-from skulkd.runner.tracing import MAX_STEPS, Tracer
-from skulkd.store.tiny import make_tiny_model
+from skulkd.runner.recording.tracing import MAX_STEPS, Tracer
+from skulkd.store.imports.tiny_model import make_tiny_model
 from skulkd.wire.ids import TaskId
 from skulkd.wire.tracing import UNFINISHED
 from tests.runner.test_phases import a_context

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from skulkd.cluster.health import EVENT_LOG, node_health
+from skulkd.cluster.health import node_health
 from skulkd.observe.event_disk import DiskLimits, EventDisk, Record, read_records
 from skulkd.observe.event_log import EventLog
-from skulkd.observe.event_stream import Wanted, from_disk, kind_of, line_of
+from skulkd.observe.event_stream import EventFilter, from_disk, kind_of, line_of
 from skulkd.observe.event_writer import EventWriter
 from skulkd.wire.events import TaskAcknowledged, TracingStateChanged
+from skulkd.wire.health import EVENT_LOG_DEGRADED
 from skulkd.wire.ids import TaskId
 
 SMALL = DiskLimits(
@@ -153,15 +154,15 @@ def test_the_writer_brings_everything_and_counts_what_does_not_fit(tmp_path: Pat
         log.append(TaskAcknowledged(task_id=TaskId(str(number))))
     log.append(TracingStateChanged(enabled=True))
     assert writer.flush(60.0)
-    kept = list(from_disk(writer.disk.file, Wanted(after=1999)))
+    kept = list(from_disk(writer.disk.file, EventFilter(after=1999)))
     assert [(one.index, kind_of(one.payload)) for one in kept][-1] == (2001, "TracingStateChanged")
     assert [kind_of(one.payload) for one in
-            from_disk(writer.disk.file, Wanted(kinds=frozenset({"TracingStateChanged"})))
+            from_disk(writer.disk.file, EventFilter(kinds=frozenset({"TracingStateChanged"})))
             ] == ["TracingStateChanged"]  # fmt: skip
     assert line_of(kept[-1]).startswith(
         b'{"index": 2001, "at": "1970-01-01T00:20:34.500+00:00", "kind": "TracingStateChanged", '
     )
-    assert list(from_disk(writer.disk.file, Wanted(since_s=2000.0))) == []
+    assert list(from_disk(writer.disk.file, EventFilter(since_s=2000.0))) == []
     writer.stop(60.0)
     assert not writer.disk.file.exists()
     full = EventWriter(opened(tmp_path / "b"), queue_events=1)
@@ -194,7 +195,7 @@ def test_health_names_the_real_reason_why_it_only_counts(tmp_path: Path) -> None
         (blocked, "it cannot be opened", "Cure what the message names"),
         (full, "0 MiB are free", "Free space"),
     ):
-        health = node_health([], None, 0.0, [f"{EVENT_LOG}: {disk.status.trouble}"])
+        health = node_health([], None, 0.0, [f"{EVENT_LOG_DEGRADED}: {disk.status.trouble}"])
         [reason] = health.reasons
         assert (health.level, reason.code) == ("warn", "event_log")
         assert why in reason.message

@@ -13,20 +13,20 @@ from typing import Any
 import aiohttp
 import pytest
 
-from skulkctl.verdict import judge
 from skulkd.api import timeline
 from skulkd.api.services import Services
-from skulkd.observe.timeline import NoPart, Part, clock_offset_s, read_part
+from skulkd.observe.timeline import BadTimelinePart, TimelinePart, clock_offset_s, read_part
 from skulkd.wire.ids import NodeId
 from skulkd.wire.timeline import ClusterTimeline, RunnerLive, RunnerStanding, Timeline
 from tests.api.in_process import serving, some_services
 from tests.observe.records import RecordingWorker, a_record
 from tests.peer_mesh import peer_mesh
+from tests.timeline.builders import assess
 
 
 def with_records(node: Services, *records: Any) -> Services:
     worker = RecordingWorker(list(records))
-    return replace(node, inference=replace(node.inference, worker=worker))
+    return replace(node, worker=worker)
 
 
 @contextlib.asynccontextmanager
@@ -35,7 +35,7 @@ async def three_nodes(home: Path, *others: str) -> AsyncIterator[tuple[aiohttp.C
     a, b, *rest = peer_mesh("node-a", "node-b", *others)
     near = with_records(some_services(home, peers=a), a_record("node-a", rank=0))
     far = with_records(some_services(home, peers=b), a_record("node-b", rank=1))
-    timeline.serve_timeline(far)
+    timeline.TIMELINE.serve(far)
     async with serving(near) as url, aiohttp.ClientSession(url) as client:
         yield client, rest
     far.monitor.close()
@@ -57,7 +57,7 @@ async def test_runners_of_all_nodes_stand_side_by_side(tmp_path: Path) -> None:
         assert skew.node_id == "node-b"
         # The same clock on both sides, so the offset lies within the round trip.
         assert abs(skew.offset_seconds) <= skew.round_trip_seconds
-        assert judge(body).worst.state == "OK"
+        assert assess(body).worst.state == "OK"
 
 
 async def test_what_only_the_supervisor_knows_is_told_of_every_runner(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ async def test_what_only_the_supervisor_knows_is_told_of_every_runner(tmp_path: 
 async def test_silent_and_odd_nodes_are_listed_with_the_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(timeline, "DEADLINE_S", 0.05)
+    monkeypatch.setattr(timeline.TIMELINE, "deadline_s", 0.05)
 
     async def hang(_asker: NodeId, _body: bytes) -> bytes:
         await asyncio.Event().wait()
@@ -102,8 +102,8 @@ async def test_silent_and_odd_nodes_are_listed_with_the_reason(
         return b'{"runners": [{}]}'
 
     async with three_nodes(tmp_path, "node-mute", "node-odd", "node-old") as (client, rest):
-        rest[0].serve(timeline.METHOD, hang)
-        rest[1].serve(timeline.METHOD, nonsense)
+        rest[0].serve(timeline.TIMELINE.name, hang)
+        rest[1].serve(timeline.TIMELINE.name, nonsense)
         async with client.get("/v1/cluster/timeline") as answer:
             body = await answer.json()
         said = {one["nodeId"]: one["error"] for one in body["unreachableNodes"]}
@@ -111,7 +111,7 @@ async def test_silent_and_odd_nodes_are_listed_with_the_reason(
         assert "PeerSilent" in said["node-mute"]
         assert "does not know" in said["node-odd"]
         assert "PeerRefused" in said["node-old"]
-        assert judge(body).worst.rule == "D24"
+        assert assess(body).worst.rule == "D24"
 
 
 def test_the_clock_offset_does_not_count_the_nodes_own_work() -> None:
@@ -121,7 +121,7 @@ def test_the_clock_offset_does_not_count_the_nodes_own_work() -> None:
     def second(number: float) -> datetime:
         return zero + timedelta(seconds=number)
 
-    part = Part([], [], second(105), second(107))
+    part = TimelinePart([], [], second(105), second(107))
     assert clock_offset_s(part, second(0), second(12)) == (100.0, 10.0)
 
 
@@ -131,5 +131,5 @@ def test_the_clock_offset_does_not_count_the_nodes_own_work() -> None:
      b'{"runners": [], "timeline": [1], "askedAt": "2026", "answeredAt": "2026"}'],
 )  # fmt: skip
 def test_what_is_no_part_is_refused(answer: bytes) -> None:
-    with pytest.raises(NoPart):
+    with pytest.raises(BadTimelinePart):
         read_part(answer)

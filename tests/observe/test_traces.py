@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -12,8 +13,6 @@ from typing import Any
 import aiohttp
 import pytest
 
-from skulkctl.errors import NotFound, UsageMistake
-from skulkctl.views.traces import find_trace, microseconds, stats_items, trace_items, waterfall
 from skulkd.api.services import Services
 from skulkd.observe.trace_files import BadTraceId, NoSuchTrace, Part, TraceFiles
 from skulkd.observe.trace_stats import item_of, merged, merged_items, source_nodes, stats_of
@@ -259,63 +258,28 @@ async def test_a_measured_part_reaches_every_node_of_the_placement(tmp_path: Pat
         task = a_task(instance.instance_id)
         for event in (InstanceCreated(instance=instance),
                       TaskCreated(task_id=task.task_id, task=task)):  # fmt: skip
-            near.inference.journal.append(event)
-        near.observe.traces.took(
+            near.journal.append(event)
+        near.observe.traces.collect(
             TaskTrace(task_id=task.task_id, rank=0, traces=[span("prefill", 1, 2)])
         )
-        await near.observe.traces.settled()
+        await asyncio.gather(*near.observe.traces.jobs)
         for node in (near, far):
             trace = node.observe.traces.files.read(task.task_id)
             assert (trace.ranks, trace.world_size, trace.partial) == ([0], 2, True)
             assert trace.command_id == task.command_id
         mesh[1].leave()
-        near.observe.traces.took(
+        near.observe.traces.collect(
             TaskTrace(task_id=task.task_id, rank=1, traces=[span("prefill", 1, 2, rank=1)])
         )
-        await near.observe.traces.settled()
+        await asyncio.gather(*near.observe.traces.jobs)
         assert not near.observe.traces.files.read(task.task_id).partial
 
 
 async def test_a_disk_that_refuses_costs_the_trace_only(tmp_path: Path) -> None:
     async with two_nodes(tmp_path) as (_, near, _, _):
         (tmp_path / "a" / "traces").write_text("a file where a directory should be")
-        await near.observe.traces.keep(
+        await near.observe.traces.store(
             TracePart(task_id=TASK, rank=0, traces=[span("prefill", 1, 2)])
         )
         with pytest.raises(NoSuchTrace):
             near.observe.traces.files.read(TASK)
-
-
-def test_the_waterfall_is_drawn_over_ranks() -> None:
-    events = [span("prefill", 0, 50_000), span("decode_step", 50_000, 10_000),
-              span("decode_step", 60_000, 40_000), span("first_token", 60_000, 0),
-              span("prefill", 10_000, 40_000, rank=1)]  # fmt: skip
-    answer = {"taskId": TASK, "traces": [json.loads(one.model_dump_json()) for one in events]}
-    drawn = waterfall(answer, 70, wide=False).splitlines()
-    assert drawn[0].split() == ["rank", "span", "took", "0", "100.0", "ms"]
-    assert [line.split()[:2] for line in drawn[1:]] == [
-        ["0", "prefill"], ["0", "decode_step"], ["0", "first_token"], ["1", "prefill"],
-    ]  # fmt: skip
-    assert drawn[2].split()[2:4] == ["x2", "50.0"]
-    first, second = drawn[1].index("▮"), drawn[2].index("▮")
-    assert first < second
-    assert drawn[3].count("·") == 1
-    assert waterfall({"traces": []}, 70, wide=False) == "the trace is empty\n"
-
-
-def test_finding_a_trace_by_prefix_or_by_the_completions_id() -> None:
-    items = trace_items({"traces": [{"taskId": "ab1", "commandId": "c1"},
-                                    {"taskId": "ab2", "commandId": "d2"}]})  # fmt: skip
-    assert find_trace(items, "ab1", None) == "ab1"
-    assert find_trace(items, None, "chatcmpl-d2") == "ab2"
-    assert find_trace(items, None, "d2") == "ab2"
-    for typed, command in (("x", None), (None, "zz")):
-        with pytest.raises(NotFound):
-            find_trace(items, typed, command)
-    with pytest.raises(UsageMistake):
-        find_trace(items, "ab", None)
-    assert [microseconds(one) for one in (5, 4100, 2_350_000, None)] == [
-        "5 us", "4.1 ms", "2.35 s", "-",
-    ]  # fmt: skip
-    rows = stats_items({"byCategory": {"a": {"totalUs": 5, "count": 1}}, "byRank": {"1": {}}})
-    assert (rows[0]["totalText"], rows[0]["rank"]) == ("5 us", "all")

@@ -8,13 +8,12 @@ from pathlib import Path
 from tests.cluster_live.chatting import stream
 from tests.cluster_live.cluster import StartCluster
 from tests.daemon_process import wait_until
-from tests.observe_live.test_deadlocks import skulkctl
 
 
 def test_what_an_operator_asks_for_is_there(cluster: StartCluster, tmp_path: Path) -> None:
     running = cluster(2)
     near, far = running.nodes
-    assert skulkctl(far, "trace", "on").stdout == "tracing is on\n"
+    assert far.skulkctl("trace", "on").out == "tracing is on\n"
     instance_id = running.place(min_nodes=2)
     wait_until(lambda: near.get("/v1/tracing")["enabled"], "the switch on both nodes", 300)
     answer = stream(near, 30)
@@ -28,23 +27,23 @@ def test_what_an_operator_asks_for_is_there(cluster: StartCluster, tmp_path: Pat
 
     trace = wait_until(whole_trace, "the parts of both ranks", 300)
     assert (trace["ranks"], trace["commandId"]) == ([0, 1], answer.command_id)
-    drawn = skulkctl(far, "trace", "show", "--command", str(answer.command_id))
-    assert drawn.returncode == 0, drawn.stderr
-    assert {line.split()[0] for line in drawn.stdout.splitlines()[1:]} == {"0", "1"}
+    drawn = far.skulkctl("trace", "show", "--command", str(answer.command_id))
+    assert drawn.code == 0, drawn.err
+    assert {line.split()[0] for line in drawn.out.splitlines()[1:]} == {"0", "1"}
     file = tmp_path / "trace.json"
-    skulkctl(far, "trace", "export", str(trace["taskId"]), "--file", str(file))
+    far.skulkctl("trace", "export", str(trace["taskId"]), "--file", str(file))
     assert {row["tid"] for row in json.loads(file.read_text())["traceEvents"]} == {0, 1}
 
-    told = skulkctl(near, "events", "--kind", "InstanceCreated", "-o", "jsonl").stdout
+    told = near.skulkctl("events", "--kind", "InstanceCreated", "-o", "jsonl").out
     event = json.loads(told.splitlines()[0])["event"]["InstanceCreated"]["instance"]
     assert event["MlxRingInstance"]["instance_id"] == instance_id
 
-    assert "listening on" in skulkctl(near, "logs", far.name).stdout
+    assert "listening on" in near.skulkctl("logs", far.name).out
     bundle = tmp_path / "capture.tar.zst"
-    done = skulkctl(near, "capture", "--no-samples", "--file", str(bundle))
-    assert done.returncode == 0, done.stderr
-    shown = skulkctl(near, "timeline", "--from", str(bundle), "--once")
-    assert "kite1" in shown.stdout and "kite2" in shown.stdout
+    done = near.skulkctl("capture", "--no-samples", "--file", str(bundle))
+    assert done.code == 0, done.err
+    shown = near.skulkctl("timeline", "--from", str(bundle), "--once")
+    assert "kite1" in shown.out and "kite2" in shown.out
     secret = running.secret.encode()
     assert secret not in bundle.read_bytes()
-    assert skulkctl(near, "timeline", "--check").returncode == 0
+    assert near.skulkctl("timeline", "--check").code == 0

@@ -12,10 +12,9 @@ from typing import Any
 
 import aiohttp
 
-from skulkd.api.inference import Pace
-from skulkd.api.services import Services
-from skulkd.cluster.telemetry import Readings
-from skulkd.store.tiny import make_tiny_model
+from skulkd.api.services import Services, Timeouts
+from skulkd.cluster.telemetry import NodeReadings
+from skulkd.store.imports.tiny_model import make_tiny_model
 from skulkd.wire.events import NodeGatheredInfo
 from skulkd.wire.gathered import NodeNetworkInterfaces
 from skulkd.wire.ids import NodeId
@@ -33,13 +32,13 @@ def some_cluster(home: Path, names: Sequence[str] = ()) -> Services:
     """This node and others of 16 GiB, all linked; the tiny model is here. Nothing is waited for."""
     make_tiny_model(home / "models")
     node = some_services(home)
-    node = replace(node, inference=replace(node.inference, pace=Pace(placement_s=0)))
+    node = replace(node, timeouts=Timeouts(placement_s=0))
     everyone = [OWN, *(NodeId(name) for name in names)]
     for index, name in enumerate(everyone):
         address = f"10.0.0.{index + 1}"
         interface = NetworkInterfaceInfo(name="en0", ip_address=address, interface_type="ethernet")
         info = NodeNetworkInterfaces(interfaces=[interface])
-        node.inference.journal.append(NodeGatheredInfo(node_id=name, when=NOW, info=info))
+        node.journal.append(NodeGatheredInfo(node_id=name, when=NOW, info=info))
     for name in everyone:
         read(node, name, memory_of(16), [other for other in everyone if other != name], everyone)
     return node
@@ -64,7 +63,7 @@ def read(
         for sink in links
     ]
     identity = NodeIdentity(friendly_name=f"{name}-name")
-    readings = Readings(NOW, memory=memory, identity=identity, links=tuple(found))
+    readings = NodeReadings(NOW, memory=memory, identity=identity, links=tuple(found))
     node.telemetry.record(NodeId(name), readings)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from skulkd.placement.candidates import Candidate, Cluster
+from skulkd.placement.candidates import Cluster, PlacementCandidate
 from skulkd.placement.links import Links
 from skulkd.wire.base import Memory
 from skulkd.wire.cards import ModelCard
@@ -40,17 +40,17 @@ def memory_of(total_gib: float, free_gib: float | None = None) -> MemoryUsage:
 
 def a_node(
     name: str = "node-a", total_gib: float = 16, free_gib: float | None = None, **changes: Any
-) -> Candidate:
-    return Candidate(NodeId(name), memory_of(total_gib, free_gib), **changes)
+) -> PlacementCandidate:
+    return PlacementCandidate(NodeId(name), memory_of(total_gib, free_gib), **changes)
 
 
-def meshed(*nodes: Candidate, kind: int = 2) -> Cluster:
+def meshed(*nodes: PlacementCandidate, kind: int = 2) -> Cluster:
     """Every node reaches every other one over one kind of link."""
     ids = [node.node_id for node in nodes]
     return linked(nodes, [(one, other, kind) for one in ids for other in ids if one < other])
 
 
-def linked(nodes: Sequence[Candidate], pairs: Iterable[tuple[str, str, int]]) -> Cluster:
+def linked(nodes: Sequence[PlacementCandidate], pairs: Iterable[tuple[str, str, int]]) -> Cluster:
     """Nodes with links of these kinds, in both directions."""
     ring: dict[tuple[NodeId, NodeId], tuple[int, str]] = {}
     for one, other, kind in pairs:

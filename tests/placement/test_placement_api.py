@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 
-from skulkd.api import mending as mending_module
-from skulkd.api.mending import Mending
 from skulkd.api.services import Services
 from skulkd.cluster.commands import NO_MASTER
 from skulkd.cluster.commits import STORAGE_FULL
-from skulkd.cluster.reign import lone_reign
 from skulkd.peers import PeerRefused
+from skulkd.scheduling import replacement as replacement_module
+from skulkd.scheduling.replacement import Replacement
 from skulkd.wire.base import Memory
 from skulkd.wire.events import RunnerStatusUpdated
 from skulkd.wire.ids import ModelId, NodeId, RunnerId
@@ -24,7 +23,7 @@ from skulkd.wire.machine import MetalLimits
 from skulkd.wire.placement import PlacementPreviewResponse
 from skulkd.wire.rdma import NodeRdma, ThunderboltPort
 from skulkd.wire.runners import MEMORY_GUARD, RunnerFailed, RunnerReady
-from skulkd.worker import from_settings
+from skulkd.worker import options as worker_settings
 from tests.placement.a_cluster import MODEL, OWN, Client, asked, read, some_cluster
 from tests.placement.builders import GIB, a_card, memory_of
 
@@ -44,7 +43,7 @@ async def client(node: Services) -> AsyncIterator[Client]:
 
 async def keep(node: Services, model_id: str, gib: float, **changes: Any) -> str:
     card = a_card(gib, model_id=ModelId(model_id), **changes)
-    await node.inference.models.keep_card(card)
+    await node.models.save_card(card)
     return model_id
 
 
@@ -131,7 +130,7 @@ async def test_memory_of_a_deleted_model_counts_before_it_is_read_again(
     instance = next(iter(node.replica.state.instances.values()))
     for runner_id in instance.shard_assignments.runner_to_shard:
         status = RunnerStatusUpdated(runner_id=RunnerId(runner_id), runner_status=RunnerReady())
-        node.inference.journal.append(status)
+        node.journal.append(status)
     read(node, "b", memory_of(16, 2), [OWN, "c"], EVERYONE)
     assert (await place(client, "t/eight", **only))[0] == 400
     await client.ask("DELETE", f"/instance/{first['instance_id']}")
@@ -146,9 +145,9 @@ async def test_memory_of_a_deleted_model_counts_before_it_is_read_again(
 async def test_a_node_says_whether_it_unpacks_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, build: str, said: str
 ) -> None:
-    monkeypatch.setattr(from_settings, "mlx_build", lambda: build)
-    news = await some_cluster(tmp_path).placements.news(MODEL)
-    assert [one.dequantize for one in news.values()] == [said]
+    monkeypatch.setattr(worker_settings, "mlx_build", lambda: build)
+    facts = await some_cluster(tmp_path).placements.node_facts(MODEL)
+    assert [one.dequantize for one in facts.values()] == [said]
 
 
 async def test_previews_say_what_would_really_be(client: Client) -> None:
@@ -287,8 +286,7 @@ async def test_an_instance_that_is_not_there_cannot_be_deleted(client: Client) -
 async def test_an_instance_without_room_is_placed_wider_and_one_that_fits_nowhere_stays(
     node: Services, client: Client
 ) -> None:
-    mending = Mending(node.placements, node.replica, lone_reign(OWN), OWN)
-    mending.watch(node.inference.journal)
+    replacement = Replacement(node.placements, node.replica, node.journal, lambda: True)
     _, answer = await place(client, MODEL)
     widths = []
     for _ in range(3):
@@ -297,10 +295,15 @@ async def test_an_instance_without_room_is_placed_wider_and_one_that_fits_nowher
         widths.append(len(runners))
         failed = RunnerFailed(error_message=f"{MEMORY_GUARD}: somebody took it")
         failure = RunnerStatusUpdated(runner_id=next(iter(runners)), runner_status=failed)
-        node.inference.journal.append(failure)
-        if mending._task is not None:
-            await mending._task
+        node.journal.append(failure)
+        if replacement.task is not None:
+            await replacement.task
     assert widths == [1, 2, 3]
+    # The same failure with other figures is not refused a second time.
+    failed = RunnerFailed(error_message=f"{MEMORY_GUARD}: somebody took more")
+    node.journal.append(failure.model_copy(update={"runner_status": failed}))
+    if replacement.task is not None:
+        await replacement.task
     assert sorted(nodes_of(node, answer["instance_id"])) == ["b", "c", OWN], "it stays, failed"
     kinds = [type(entry).__name__ for entry in node.events.between(0, len(node.events))]
     assert kinds.count("InstanceCreated") == 3
@@ -326,24 +329,22 @@ async def test_an_instance_without_room_is_placed_wider_and_one_that_fits_nowher
 async def test_a_move_keeps_to_the_nodes_that_the_order_allowed(
     node: Services, client: Client
 ) -> None:
-    mending = Mending(node.placements, node.replica, lone_reign(OWN), OWN)
-    mending.watch(node.inference.journal)
+    replacement = Replacement(node.placements, node.replica, node.journal, lambda: True)
     _, answer = await place(client, MODEL, excluded_nodes=["c"])
     instance = next(iter(node.replica.state.instances.values()))
     failed = RunnerFailed(error_message=f"not started: {MEMORY_GUARD}: somebody took it")
     runner_id = next(iter(instance.shard_assignments.runner_to_shard))
-    node.inference.journal.append(RunnerStatusUpdated(runner_id=runner_id, runner_status=failed))
-    assert mending._task is not None
-    await mending._task
+    node.journal.append(RunnerStatusUpdated(runner_id=runner_id, runner_status=failed))
+    assert replacement.task is not None
+    await replacement.task
     assert sorted(nodes_of(node, answer["instance_id"])) == ["b", OWN]
 
 
 async def test_a_move_that_could_not_be_written_is_tried_again(
     node: Services, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mending_module, "RETRY_S", 0.01)
-    mending = Mending(node.placements, node.replica, lone_reign(OWN), OWN)
-    mending.watch(node.inference.journal)
+    monkeypatch.setattr(replacement_module, "RETRY_S", 0.01)
+    Replacement(node.placements, node.replica, node.journal, lambda: True)
     _, answer = await place(client, MODEL)
     decide, refusals = node.placements._send, 0
 
@@ -354,11 +355,11 @@ async def test_a_move_that_could_not_be_written_is_tried_again(
             raise PeerRefused(OWN, STORAGE_FULL, "no space", b"{}")
         return await decide(kind, body, deadline_s)
 
-    node.placements.through(full_once)
+    monkeypatch.setattr(node.placements, "_send", full_once)
     instance = next(iter(node.replica.state.instances.values()))
     runner_id = next(iter(instance.shard_assignments.runner_to_shard))
     failed = RunnerFailed(error_message=f"{MEMORY_GUARD}: somebody took it")
-    node.inference.journal.append(RunnerStatusUpdated(runner_id=runner_id, runner_status=failed))
+    node.journal.append(RunnerStatusUpdated(runner_id=runner_id, runner_status=failed))
     async with asyncio.timeout(20):
         while len(nodes_of(node, answer["instance_id"])) == 1:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
@@ -367,14 +368,14 @@ async def test_a_move_that_could_not_be_written_is_tried_again(
 
 
 async def test_what_the_master_refused_elsewhere_keeps_its_kind_words_and_hints(
-    node: Services, client: Client
+    node: Services, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = b'{"hints": ["do this"], "data": {"short": 1}, "pending": false}'
 
     async def refuse(kind: str, body: bytes, deadline_s: float) -> bytes:
         raise PeerRefused(NodeId("master"), "DoesNotFit", "it does not fit", data)
 
-    node.placements.through(refuse)
+    monkeypatch.setattr(node.placements, "_send", refuse)
     status, answer = await place(client, MODEL)
     assert status == 400
     assert answer["error"]["message"].startswith("it does not fit\nhint: ")
@@ -384,12 +385,12 @@ async def test_what_the_master_refused_elsewhere_keeps_its_kind_words_and_hints(
 
 @pytest.mark.parametrize("data", [b"{}", b"not json", b"[]"])
 async def test_a_cluster_without_a_master_is_a_503(
-    node: Services, client: Client, data: bytes
+    node: Services, client: Client, monkeypatch: pytest.MonkeyPatch, data: bytes
 ) -> None:
     async def refuse(kind: str, body: bytes, deadline_s: float) -> bytes:
         raise PeerRefused(NodeId("me"), NO_MASTER, "no master answered in 10 s; try again", data)
 
-    node.placements.through(refuse)
+    monkeypatch.setattr(node.placements, "_send", refuse)
     for method, path, body in (
         ("POST", "/place_instance", {"model_id": MODEL}),
         ("DELETE", "/instance/some", None),

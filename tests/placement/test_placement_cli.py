@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from skulkd.api.services import Services
-from skulkd.placement.orders import NodeNews
+from skulkd.placement.orders import NodeFacts
 from skulkd.wire.ids import NodeId
 from tests.placement.a_cluster import MODEL, OWN, Client, some_cluster
 from tests.placement.conftest import Run
@@ -82,10 +82,10 @@ async def test_a_deleted_instance_is_gone_and_its_id_stale(
 async def test_what_is_unpacked_is_shown_and_promised(
     node: Services, client: Client, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def news(_: str) -> dict[NodeId, NodeNews]:
-        return {NodeId(name): NodeNews(dequantize="auto") for name in EVERYONE}
+    async def node_facts(_: str) -> dict[NodeId, NodeFacts]:
+        return {NodeId(name): NodeFacts(dequantize="auto") for name in EVERYONE}
 
-    monkeypatch.setattr(node.placements, "news", news)
+    monkeypatch.setattr(node.placements, "node_facts", node_facts)
     # 12 GiB are usable; as stored it needs 2.6 GiB, so by stored size four would fit.
     model = await keep(node, "t/packed", 1, quantization="4bit", context_length=4096)
     place = ("place", model, "--only", "kite2")

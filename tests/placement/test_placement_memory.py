@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skulkd.placement.candidates import Candidate, Cluster
+from skulkd.placement.candidates import Cluster, PlacementCandidate
 from skulkd.placement.memory import (
     WHOLE,
     Share,
@@ -21,7 +21,7 @@ from skulkd.placement.memory import (
 )
 from skulkd.placement.planner import plan
 from skulkd.placement.refusals import DoesNotFit
-from skulkd.placement.shape import ModelShape
+from skulkd.placement.shape import ModelDimensions
 from skulkd.placement.wish import Wish
 from skulkd.wire.base import Memory
 from skulkd.wire.cards import ModelCard, PlacementCardConfig
@@ -80,8 +80,8 @@ def test_the_largest_model_for_a_machine_matches_the_vectors(ram: int, largest: 
 
 
 def test_the_real_size_of_a_head_counts_when_it_is_known() -> None:
-    assert kv_bytes_per_token(a_card(), ModelShape(head_dimension=256)) == 262_144
-    shape = ModelShape(head_dimension=64)
+    assert kv_bytes_per_token(a_card(), ModelDimensions(head_dimension=256)) == 262_144
+    shape = ModelDimensions(head_dimension=64)
     assert need_of(a_card(4), shape=shape).kv_bytes == GIB // 2
     share = Share(WHOLE, working_set_bytes(memory_of(16)))
     assert context_token_limit(a_card(4), [share], shape) == 2 * 53_657 + 1
@@ -123,7 +123,7 @@ def test_an_exact_fit_is_refused(ranks: int, sharding: Sharding) -> None:
 
     def cluster(free: int) -> Cluster:
         memory = memory_of(64).model_copy(update={"ram_available": Memory.of(free)})
-        return meshed(*(Candidate(NodeId(f"n{i}"), memory) for i in range(ranks)))
+        return meshed(*(PlacementCandidate(NodeId(f"n{i}"), memory) for i in range(ranks)))
 
     with pytest.raises(DoesNotFit):
         plan(wish, cluster(need))

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skulkd.placement.built import instance_of, place
-from skulkd.placement.candidates import Candidate, Cluster
+from skulkd.placement.candidates import Cluster, PlacementCandidate
 from skulkd.placement.fresh import RESERVED_PORTS, Fresh, make_fresh
 from skulkd.placement.layers import keep_within, split_layers
 from skulkd.placement.memory import need_of
-from skulkd.placement.planner import Plan, plan, plans_by_size
+from skulkd.placement.planner import PlacementPlan, plan, plans_by_size
 from skulkd.placement.refusals import DoesNotFit, NotDivisible, Refusal
-from skulkd.placement.shape import ModelShape, shape_from_config, tensor_obstacles
+from skulkd.placement.shape import ModelDimensions, shape_from_config, tensor_obstacles
 from skulkd.placement.wish import Wish
 from skulkd.wire.cards import PlacementCardConfig
 from skulkd.wire.ids import InstanceId, NodeId, RunnerId
@@ -29,11 +29,11 @@ from tests.placement.builders import GIB, a_card, a_node, linked, meshed, with_r
 FRESH = Fresh(InstanceId("inst"), (RunnerId("run"),), 50_000)
 
 
-def names(found: Plan) -> list[str]:
+def names(found: PlacementPlan) -> list[str]:
     return list(found.node_ids)
 
 
-def layers(found: Plan) -> list[tuple[int, int]]:
+def layers(found: PlacementPlan) -> list[tuple[int, int]]:
     return [(rank.start_layer, rank.end_layer) for rank in found.ranks]
 
 
@@ -226,22 +226,22 @@ def test_a_tensor_placement_has_every_layer_on_every_rank() -> None:
 @pytest.mark.parametrize(
     ("shape", "card", "ranks", "fragment"),
     [
-        (ModelShape(), a_card(num_key_value_heads=3), 2, "key-value heads 3"),
-        (ModelShape(), a_card(hidden_size=9, num_key_value_heads=None), 2, "hidden size 9"),
-        (ModelShape(heads=9, kv_heads=3), a_card(hidden_size=576), 2, "attention heads 9"),
-        (ModelShape(intermediate=1537), a_card(), 2, "intermediate size 1537"),
+        (ModelDimensions(), a_card(num_key_value_heads=3), 2, "key-value heads 3"),
+        (ModelDimensions(), a_card(hidden_size=9, num_key_value_heads=None), 2, "hidden size 9"),
+        (ModelDimensions(heads=9, kv_heads=3), a_card(hidden_size=576), 2, "attention heads 9"),
+        (ModelDimensions(intermediate=1537), a_card(), 2, "intermediate size 1537"),
         (
-            ModelShape(heads=8, head_dimension=16, quantization_group=64), a_card(), 4,
+            ModelDimensions(heads=8, head_dimension=16, quantization_group=64), a_card(), 4,
             "attention width 128 in groups of 64",
         ),
         (
-            ModelShape(intermediate=192, quantization_group=64), a_card(), 2,
+            ModelDimensions(intermediate=192, quantization_group=64), a_card(), 2,
             "intermediate size 192 in groups of 64",
         ),
     ],
 )  # fmt: skip
 def test_what_does_not_divide_is_never_cut(
-    shape: ModelShape, card: Any, ranks: int, fragment: str
+    shape: ModelDimensions, card: Any, ranks: int, fragment: str
 ) -> None:
     assert any(fragment in text for text in tensor_obstacles(card, shape, ranks))
     cluster = meshed(*(a_node(f"n{i}") for i in range(ranks)))
@@ -261,11 +261,13 @@ def test_the_shape_is_read_from_a_configuration() -> None:
         "hidden_size": 576, "num_attention_heads": 9, "num_key_value_heads": 3,
         "intermediate_size": 1536, "quantization": {"group_size": 64, "bits": 4},
     }  # fmt: skip
-    assert shape_from_config(config) == ModelShape(9, 3, 64, 1536, 64, 4)
+    assert shape_from_config(config) == ModelDimensions(9, 3, 64, 1536, 64, 4)
     assert shape_from_config({"text_config": config, "hidden_size": 1}).heads == 9
     assert shape_from_config({**config, "head_dim": 256}).head_dimension == 256
     assert shape_from_config({**config, "kv_lora_rank": 512}).head_dimension is None
-    assert shape_from_config({"num_attention_heads": "many", "hidden_size": -1}) == ModelShape()
+    assert (
+        shape_from_config({"num_attention_heads": "many", "hidden_size": -1}) == ModelDimensions()
+    )
 
 
 def test_graphics_memory_counts_where_it_computes() -> None:
@@ -352,7 +354,7 @@ def _mesh(machines: list[tuple[float, float]], more: float = 0) -> Cluster:
     return meshed(*nodes)
 
 
-def _plan(wish: Wish, cluster: Cluster) -> Plan | None:
+def _plan(wish: Wish, cluster: Cluster) -> PlacementPlan | None:
     try:
         return plan(wish, cluster)
     except Refusal:
@@ -404,7 +406,7 @@ edges = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6), st.integers(0, 
 def test_neighbours_in_a_sparse_plan_are_always_linked(
     edges: list[tuple[int, int, int]], gib: float, min_nodes: int
 ) -> None:
-    nodes: list[Candidate] = [a_node(f"n{i}", 16 + i) for i in range(7)]
+    nodes: list[PlacementCandidate] = [a_node(f"n{i}", 16 + i) for i in range(7)]
     pairs = [(f"n{a}", f"n{b}", kind) for a, b, kind in edges if a != b]
     cluster = linked(nodes, pairs)
     found = _plan(Wish(a_card(gib), min_nodes=min_nodes), cluster)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from skulkd.placement.candidates import Circumstances, cluster_of
+from skulkd.placement.candidates import PlanInputs, cluster_of
 from skulkd.placement.memory import need_of
 from skulkd.placement.orders import PlaceOrder, decide_place
 from skulkd.placement.promises import (
@@ -24,7 +24,7 @@ from tests.placement.builders import GIB, a_card, memory_of
 
 A = NodeId("a")
 NEED = need_of(a_card(4)).total_bytes
-NO_NEWS = Circumstances()
+NO_NEWS = PlanInputs()
 
 
 def a_state(free_gib: float = 16) -> State:
@@ -33,8 +33,8 @@ def a_state(free_gib: float = 16) -> State:
 
 def with_instance(state: State, name: str, status: RunnerStatus | None = None) -> State:
     order = PlaceOrder(instance_id=InstanceId(name), card=a_card(4))
-    around = Circumstances(credits={A: 16 * GIB})
-    instance: Instance = decide_place(order, state, around).instance
+    inputs = PlanInputs(credits={A: 16 * GIB})
+    instance: Instance = decide_place(order, state, inputs).instance
     runners = dict(state.runners)
     if status is not None:
         [runner_id] = instance.shard_assignments.runner_to_shard
@@ -126,8 +126,8 @@ def test_memory_that_is_back_is_not_counted_twice() -> None:
     gone = without(there, "one")
     credits.watch(gone)
     memory[A] = memory_of(16, 5 + NEED / GIB)
-    around = Circumstances(credits=credits.available(gone))
-    cluster = cluster_of(gone.model_copy(update={"node_memory": memory}), a_card().model_id, around)
+    inputs = PlanInputs(credits=credits.available(gone))
+    cluster = cluster_of(gone.model_copy(update={"node_memory": memory}), a_card().model_id, inputs)
     budget = cluster.nodes[0].budget
     assert budget is not None
     assert budget.usable_bytes == int(5 * GIB + NEED)
@@ -145,8 +145,8 @@ def test_the_memory_of_a_gpu_comes_back_as_well() -> None:
     credits.watch(gone)
 
     def usable(**credited: Mapping[NodeId, int]) -> int:
-        around = Circumstances(backends={A: frozenset({"mlx", "mlx-cuda"})}, **credited)
-        budget = cluster_of(gone, a_card().model_id, around).nodes[0].budget
+        inputs = PlanInputs(backends={A: frozenset({"mlx", "mlx-cuda"})}, **credited)
+        budget = cluster_of(gone, a_card().model_id, inputs).nodes[0].budget
         assert budget is not None
         return budget.usable_bytes
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from skulkd.placement.candidates import Candidate, Cluster
+from skulkd.placement.candidates import Cluster, PlacementCandidate
+from skulkd.placement.links import Links
 from skulkd.placement.memory import need_of
 from skulkd.placement.planner import plan
 from skulkd.placement.refusals import (
@@ -33,7 +34,7 @@ from skulkd.wire.cards import ModelCard, PlacementCardConfig
 from skulkd.wire.ids import ModelId, NodeId
 from tests.placement.builders import GIB, a_card, a_node, linked, meshed
 
-BLIND = Candidate(NodeId("node-b"), None)
+BLIND = PlacementCandidate(NodeId("node-b"), None)
 ONE = meshed(a_node())
 TWO = meshed(a_node(), a_node("node-b"))
 
@@ -70,6 +71,21 @@ CASES = [
         ["node-b is not among the nodes that were named"],
     ),
     (
+        Wish(a_card(), only=these("node-b", "node-c"), min_nodes=2),
+        linked([a_node(), a_node("node-b"), a_node("node-c")], [("node-a", "node-b", 2)]),
+        InfoPending,
+        ["2 nodes are known", "retry shortly"],
+    ),
+    (
+        Wish(a_card(), only=these("node-b", "node-c"), min_nodes=2),
+        linked(
+            [a_node(), a_node("node-b"), a_node("node-c")],
+            [("node-a", "node-b", 2), ("node-a", "node-c", 2)],
+        ),
+        AllExcluded,
+        ["node-a is not among the nodes that were named"],
+    ),
+    (
         Wish(a_card(), excluded=these("node-a")),
         meshed(a_node(), a_node("node-b", draining=True)),
         AllDraining,
@@ -97,7 +113,7 @@ CASES = [
         Wish(a_card(placement=only("llama_cpp-cpu")), min_nodes=2),
         meshed(*(a_node(name, backends=frozenset({"llama_cpp-cpu"})) for name in "ab")),
         SingleNodeOnly,
-        ["single-node only"],
+        ["single node only"],
     ),
     (Wish(a_card(tasks=["TextToImage"])), ONE, NotServed, ["TextToImage"]),
     (
@@ -211,3 +227,18 @@ def test_memory_is_no_reason_before_links_were_measured(card: ModelCard) -> None
     with pytest.raises(InfoPending):
         plan(Wish(card), linked(nodes, []))
     assert len(plan(Wish(card), linked(nodes, [("a", "b", 2)])).ranks) == 2
+
+
+def test_a_link_of_named_nodes_that_was_measured_one_way_is_waited_for() -> None:
+    """A node that has just come back is found by the others one after the other."""
+    names = ("node-a", "node-b", "node-c")
+    ring = {
+        (NodeId(one), NodeId(other)): (2, f"ip-{other}")
+        for one in names
+        for other in names
+        if one != other and (one, other) != ("node-b", "node-c")
+    }
+    cluster = Cluster(tuple(a_node(name) for name in names), Links(ring=ring))
+    with pytest.raises(InfoPending) as caught:
+        plan(Wish(a_card(), only=these("node-b", "node-c"), min_nodes=2), cluster)
+    assert caught.value.pending

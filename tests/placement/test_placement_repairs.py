@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from skulkd.cluster.codec import dump, load_as
-from skulkd.cluster.messages import Entries, Entry, Session
+from skulkd.cluster.messages import Entries, JournalEntry, MasterSession
 from skulkd.cluster.reducer import apply
-from skulkd.placement.candidates import Circumstances
+from skulkd.placement.candidates import PlanInputs
 from skulkd.placement.orders import PlaceOrder, decide_place
 from skulkd.placement.records import left_out
 from skulkd.placement.refusals import MovedTooOften, Refusal
@@ -28,7 +28,7 @@ from skulkd.wire.topology import Edge, Multiaddr, SocketConnection, Topology
 from tests.placement.builders import a_card, memory_of
 
 ID = InstanceId("inst")
-AROUND = Circumstances()
+INPUTS = PlanInputs()
 
 
 def a_state(names: str, gib: float = 16) -> State:
@@ -43,7 +43,7 @@ def a_state(names: str, gib: float = 16) -> State:
 
 def placed(state: State, gib: float = 4, **wish: Any) -> State:
     order = PlaceOrder(instance_id=ID, card=a_card(gib), **wish)
-    instance = decide_place(order, state, AROUND).instance
+    instance = decide_place(order, state, INPUTS).instance
     return state.model_copy(update={"instances": {ID: instance}})
 
 
@@ -69,18 +69,18 @@ def with_download(state: State, node: str, *, failed: bool) -> State:
 
 def test_after_a_node_was_lost_the_width_is_kept_while_it_can_be() -> None:
     instance = placed(a_state("abc"), min_nodes=2, sharding="Tensor").instances[ID]
-    again = replanned(instance, a_state("bcd"), AROUND)
+    again = replanned(instance, a_state("bcd"), INPUTS)
     assert (again.instance_id, len(nodes_of(again))) == (ID, 2)
     shards = again.shard_assignments.runner_to_shard
     assert {type(shard) for shard in shards.values()} == {TensorShardMetadata}
     assert not set(shards) & set(instance.shard_assignments.runner_to_shard), "new runners"
-    assert nodes_of(replanned(instance, a_state("c"), AROUND)) == ["c"]
+    assert nodes_of(replanned(instance, a_state("c"), INPUTS)) == ["c"]
 
 
 def test_what_fits_nowhere_is_refused_with_the_reason_of_the_widest_try() -> None:
     instance = placed(a_state("ab"), 12).instances[ID]
     with pytest.raises(Refusal) as caught:
-        replanned(instance, a_state("a"), AROUND)
+        replanned(instance, a_state("a"), INPUTS)
     assert "min_nodes=2 is impossible" in str(caught.value)
 
 
@@ -90,7 +90,7 @@ def test_a_runner_without_room_moves_its_instance_one_node_wider() -> None:
     )
     [repair] = repairs(state)
     assert repair.min_nodes == 2
-    deleted, told, created = repair_events(repair, state, AROUND)
+    deleted, told, created = repair_events(repair, state, INPUTS)
     assert isinstance(deleted, InstanceDeleted)
     assert isinstance(told, InstanceMoved)
     assert isinstance(created, InstanceCreated)
@@ -111,14 +111,14 @@ def test_widening_ends_with_the_cluster() -> None:
     )
     [repair] = repairs(state)
     with pytest.raises(Refusal):
-        repair_events(repair, state, AROUND)
+        repair_events(repair, state, INPUTS)
 
 
 def test_files_that_cannot_be_brought_move_the_instance_elsewhere() -> None:
     state = with_runner(placed(a_state("ab")), "a", staging_failed("a"))
     [repair] = repairs(state)
     assert "a is full" in repair.reason
-    events = repair_events(repair, state, AROUND)
+    events = repair_events(repair, state, INPUTS)
     assert isinstance(events[-1], InstanceCreated)
     assert nodes_of(events[-1].instance) == ["b"]
 
@@ -165,7 +165,7 @@ def test_a_node_that_failed_is_not_tried_again_after_the_next_one_failed() -> No
         seen.append(node)
         state = with_runner(state, node, staging_failed(node))
         [repair] = repairs(state)
-        events = repair_events(repair, state, AROUND)
+        events = repair_events(repair, state, INPUTS)
         [told] = [event for event in events if isinstance(event, InstanceMoved)]
         assert (told.attempt, told.most, told.from_nodes) == (attempt, 3, [node])
         state = after(state, events)
@@ -174,7 +174,7 @@ def test_a_node_that_failed_is_not_tried_again_after_the_next_one_failed() -> No
     state = with_runner(state, node, staging_failed(node))
     [repair] = repairs(state)
     with pytest.raises(Refusal) as caught:
-        repair_events(repair, state, AROUND)
+        repair_events(repair, state, INPUTS)
     refused = refused_event(repair, state, caught.value.kind, str(caught.value))
     assert (refused.attempt, refused.most, refused.nodes) == (3, 3, [node])
     state = after(state, [refused])
@@ -193,11 +193,11 @@ def test_moves_are_bounded_whatever_the_nodes_say_and_counted_anew_once_it_serve
     state = state.model_copy(update={"instances": {ID: tired}})
     failed = with_runner(state, node, staging_failed(node))
     with pytest.raises(MovedTooOften):
-        repair_events(repairs(failed)[0], failed, AROUND)
+        repair_events(repairs(failed)[0], failed, INPUTS)
     runner = tired.shard_assignments.node_to_runner[NodeId(node)]
     ready = RunnerStatusUpdated(runner_id=runner, runner_status=RunnerReady())
     served = with_runner(after(state, [ready]), node, staging_failed(node))
-    events = repair_events(repairs(served)[0], served, AROUND)
+    events = repair_events(repairs(served)[0], served, INPUTS)
     assert [event.attempt for event in events if isinstance(event, InstanceMoved)] == [1]
 
 
@@ -215,7 +215,7 @@ def test_exclusions_are_in_the_record_and_hold_for_a_node_that_has_a_new_id() ->
     )
     assert left_out(later.instances[ID], later) == {"d"}
     failed = with_runner(later, node, staging_failed(node))
-    events = repair_events(repairs(failed)[0], failed, AROUND)
+    events = repair_events(repairs(failed)[0], failed, INPUTS)
     assert isinstance(events[-1], InstanceCreated)
     assert nodes_of(events[-1].instance) == [other]
     assert left_out(events[-1].instance, later) == {"d"}, "and after the move as well"
@@ -224,8 +224,8 @@ def test_exclusions_are_in_the_record_and_hold_for_a_node_that_has_a_new_id() ->
 def test_a_record_travels_between_nodes_and_is_no_part_of_an_answer() -> None:
     state = placed(a_state("ab"), excluded=[NodeId("b")])
     instance = state.instances[ID]
-    created = Entry(0, InstanceCreated(instance=instance))
-    [back] = load_as(Entries, dump(Entries(Session(1, NodeId("a")), (created,), 0))).entries
+    created = JournalEntry(0, InstanceCreated(instance=instance))
+    [back] = load_as(Entries, dump(Entries(MasterSession(1, NodeId("a")), (created,), 0))).entries
     assert back.event.instance == instance
     assert back.event.instance.record.excluded == {"b": "b"}
     assert "record" not in instance.model_dump_json()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from skulkd.placement.candidates import Candidate, Circumstances, cluster_of
+from skulkd.placement.candidates import PlacementCandidate, PlanInputs, cluster_of
 from skulkd.placement.memory import (
     FLOOR_BYTES,
     KV_BUDGET_TOKENS,
@@ -17,17 +17,17 @@ from skulkd.placement.memory import (
 )
 from skulkd.placement.orders import (
     CreateOrder,
-    NodeNews,
+    NodeFacts,
     PlaceOrder,
     decide_create,
     decide_place,
-    with_news,
+    with_facts,
 )
-from skulkd.placement.planner import Plan, plan
+from skulkd.placement.planner import PlacementPlan, plan
 from skulkd.placement.promises import promised_bytes, shares_of
 from skulkd.placement.records import lost_move, moved, record_of
 from skulkd.placement.repairs import replanned
-from skulkd.placement.shape import ModelShape, float32_growth, shape_from_config
+from skulkd.placement.shape import ModelDimensions, float32_growth, shape_from_config
 from skulkd.placement.wish import Wish
 from skulkd.wire.base import Memory
 from skulkd.wire.ids import InstanceId, NodeId
@@ -57,11 +57,11 @@ def memory(free: int, total: int = 1024 * GIB) -> MemoryUsage:
     )
 
 
-def a_cpu(name: NodeId, free: int, mode: Any = "auto") -> Candidate:
-    return Candidate(name, memory(free), dequantize=mode)
+def a_cpu(name: NodeId, free: int, mode: Any = "auto") -> PlacementCandidate:
+    return PlacementCandidate(name, memory(free), dequantize=mode)
 
 
-def planned(*nodes: Candidate, card: Any = CARD, **wish: Any) -> Plan:
+def planned(*nodes: PlacementCandidate, card: Any = CARD, **wish: Any) -> PlacementPlan:
     return plan(Wish(card, min_nodes=len(nodes), **wish), meshed(*nodes))
 
 
@@ -96,7 +96,9 @@ def test_a_plan_is_unpacked_where_the_node_has_room_for_it(
 
 def test_with_on_the_context_becomes_as_short_as_float32_needs_it() -> None:
     total = (UNPACKED + PER_TOKEN * 100) * 4 // 3 + 1
-    alike = [Candidate(A, memory(total, total), dequantize=mode) for mode in ("auto", "on")]
+    alike = [
+        PlacementCandidate(A, memory(total, total), dequantize=mode) for mode in ("auto", "on")
+    ]
     packed, unpacked = (planned(node) for node in alike)
     assert (packed.unpacked, packed.context_tokens) == (False, CONTEXT)
     assert (unpacked.unpacked, unpacked.context_tokens) == (True, KV_BUDGET_TOKENS + 100)
@@ -150,7 +152,7 @@ def test_files_or_else_the_card_say_how_much_larger_weights_become(
 
 def test_a_gguf_file_is_not_unpacked() -> None:
     gguf = CARD.model_copy(update={"gguf_file": "a.gguf"})
-    assert float32_growth(gguf, ModelShape(weight_bits=4)) is None
+    assert float32_growth(gguf, ModelDimensions(weight_bits=4)) is None
 
 
 def a_state(**free: int) -> State:
@@ -162,7 +164,7 @@ def a_state(**free: int) -> State:
 
 
 def an_order(name: str, mode: Any = "auto") -> PlaceOrder:
-    news = {node: NodeNews(dequantize=mode) for node in (A, B)}
+    news = {node: NodeFacts(dequantize=mode) for node in (A, B)}
     return PlaceOrder(instance_id=InstanceId(name), card=CARD, news=news)
 
 
@@ -170,29 +172,29 @@ def test_two_placements_in_a_row_are_not_given_the_same_memory() -> None:
     """The second one fits by stored size only because it knows what the first one will take."""
     free = WITH_CONTEXT + UNPACKED
     state = a_state(a=free)
-    first = decide_place(an_order("one"), state, Circumstances()).instance
+    first = decide_place(an_order("one"), state, PlanInputs()).instance
     assert record_of(first).unpacked
     state = state.model_copy(update={"instances": {first.instance_id: first}})
     assert promised_bytes(state) == {A: UNPACKED}
-    second = decide_place(an_order("two"), state, Circumstances()).instance
+    second = decide_place(an_order("two"), state, PlanInputs()).instance
     assert not record_of(second).unpacked, "one byte more would be needed"
     both = {one.instance_id: one for one in (first, second)}
     promised = promised_bytes(state.model_copy(update={"instances": both}))
     assert promised == {A: UNPACKED + STORED}
     assert promised[A] <= free
     roomier = a_state(a=free + 1).model_copy(update={"instances": {first.instance_id: first}})
-    assert record_of(decide_place(an_order("two"), roomier, Circumstances()).instance).unpacked
+    assert record_of(decide_place(an_order("two"), roomier, PlanInputs()).instance).unpacked
 
 
 def test_an_instance_given_whole_is_decided_like_a_planned_one() -> None:
     for free in (WITH_CONTEXT, WITH_CONTEXT + 1):
         state, order = a_state(a=free), an_order("one")
-        planned_one = decide_place(order, state, Circumstances()).instance
+        planned_one = decide_place(order, state, PlanInputs()).instance
         # As a client sends it back: without a record, or with one of its own.
         for record in (None, record_of(planned_one).model_copy(update={"unpacked": True})):
             given = planned_one.model_copy(update={"record": record})
             created = decide_create(
-                CreateOrder(instance=given, news=order.news), state, Circumstances()
+                CreateOrder(instance=given, news=order.news), state, PlanInputs()
             ).instance
             assert record_of(created).unpacked is (free > WITH_CONTEXT)
             assert created.context_token_limit == planned_one.context_token_limit
@@ -201,11 +203,11 @@ def test_an_instance_given_whole_is_decided_like_a_planned_one() -> None:
 
 @pytest.mark.parametrize("fits", [True, False])
 def test_a_move_decides_anew(fits: bool) -> None:
-    old = decide_place(an_order("one"), a_state(a=512 * GIB), Circumstances()).instance
+    old = decide_place(an_order("one"), a_state(a=512 * GIB), PlanInputs()).instance
     assert record_of(old).unpacked
     state = a_state(b=WITH_CONTEXT + 1 if fits else WITH_CONTEXT)
-    around = with_news(Circumstances(), an_order("one").news)
-    new = replanned(old, state, around)
+    inputs = with_facts(PlanInputs(), an_order("one").news)
+    new = replanned(old, state, inputs)
     assert record_of(new).unpacked is fits
     _, kept = moved(old, new, lost_move(old, new, {}, "gone"))
     assert record_of(kept).unpacked is fits
@@ -214,11 +216,9 @@ def test_a_move_decides_anew(fits: bool) -> None:
 
 def test_a_node_that_says_nothing_of_it_does_not_unpack() -> None:
     order = PlaceOrder(instance_id=InstanceId("one"), card=CARD)
-    cluster = cluster_of(a_state(a=512 * GIB), CARD.model_id, with_news(Circumstances(), {}))
+    cluster = cluster_of(a_state(a=512 * GIB), CARD.model_id, with_facts(PlanInputs(), {}))
     assert [node.dequantize for node in cluster.nodes] == ["off"]
-    assert not record_of(
-        decide_place(order, a_state(a=512 * GIB), Circumstances()).instance
-    ).unpacked
+    assert not record_of(decide_place(order, a_state(a=512 * GIB), PlanInputs()).instance).unpacked
 
 
 def test_the_context_of_a_card_bounds_unpacked_weights_too() -> None:

@@ -14,12 +14,11 @@ from typing import Any
 
 import pytest
 
-from skulkd.api.mending import Mending
-from skulkd.api.placing import ToldRefusal
 from skulkd.api.services import Services
-from skulkd.cluster.reign import lone_reign
-from skulkd.placement.orders import NodeNews
+from skulkd.placement.orders import NodeFacts
 from skulkd.placement.refusals import Refusal
+from skulkd.scheduling.placements import CommandRefused
+from skulkd.scheduling.replacement import Replacement
 from skulkd.wire.events import InstanceCreated, RunnerStatusUpdated
 from skulkd.wire.ids import NodeId
 from skulkd.wire.placement_record import PlacementRecord
@@ -54,10 +53,10 @@ def unlink(node: Services) -> None:
 def only_llama(node: Services) -> None:
     """All nodes say that they compute with nothing but llama.cpp."""
 
-    async def news(_: str) -> dict[NodeId, NodeNews]:
-        return {NodeId(name): NodeNews(backends=["llama_cpp-cpu"]) for name in EVERYONE}
+    async def node_facts(_: str) -> dict[NodeId, NodeFacts]:
+        return {NodeId(name): NodeFacts(backends=["llama_cpp-cpu"]) for name in EVERYONE}
 
-    node.placements.news = news  # type: ignore[method-assign]
+    node.placements.node_facts = node_facts  # type: ignore[method-assign]
 
 
 @dataclass(frozen=True)
@@ -102,7 +101,7 @@ PLACED = [
            data={"minNodes": 1, "leftOut": dict.fromkeys(EVERYONE, "is draining")}),
     placed("Ineligible", "kite2-name has only mlx", "llama_cpp-cpu", model_id="t/gguf",
            data={"compatibleBackends": ["llama_cpp-cpu"]}),
-    placed("SingleNodeOnly", "single-node only", "2 nodes were asked for", model_id="t/gguf",
+    placed("SingleNodeOnly", "single node only", "2 nodes were asked for", model_id="t/gguf",
            min_nodes=2, prepare=only_llama, data={"minNodes": 2}),
     placed("NoFiles", "has no files", "skulkctl model import PATH --id t/small", model_id="t/small",
            only_nodes=[OWN], data={"modelId": "t/small"}),
@@ -121,9 +120,10 @@ PLACED = [
     placed("InfoPending", "cannot place", "3 nodes are known", "try again in a few seconds",
            min_nodes=2, status=503, prepare=unlink, data={"known": 3, "minNodes": 2}),
 ]  # fmt: skip
-# How these come about is in the tests below.
+# How these come about is in the tests below; the last three, in test_unloading.
 OTHERS = {
     "UnknownNode", "UnknownInstance", "RequiredMissing", "BadInstance", "Taken", "MovedTooOften",
+    "NotOnDemand", "InstanceBusy", "RoomLater",
 }  # fmt: skip
 
 
@@ -135,7 +135,7 @@ def kinds_of(refusal: type[Refusal]) -> set[str]:
 
 
 def test_every_type_has_a_row() -> None:
-    types = kinds_of(Refusal) - {Refusal.__name__, ToldRefusal.__name__}
+    types = kinds_of(Refusal) - {Refusal.__name__, CommandRefused.__name__}
     assert types == {row.kind for row in PLACED} | OTHERS
 
 
@@ -246,17 +246,16 @@ async def test_an_instance_that_was_moved_as_often_as_there_are_nodes(
     node: Services, client: Client, run: Run
 ) -> None:
     """Nobody asks for it: it is in the journal, and with the instance."""
-    mending = Mending(node.placements, node.replica, lone_reign(OWN), OWN)
-    mending.watch(node.inference.journal)
+    replacement = Replacement(node.placements, node.replica, node.journal, lambda: True)
     assert (await client.ask("POST", "/place_instance", {"model_id": MODEL}))[0] == 200
     [instance] = node.replica.state.instances.values()
     tired = instance.model_copy(update={"record": PlacementRecord(attempts=3)})
-    node.inference.journal.append(InstanceCreated(instance=tired))
+    node.journal.append(InstanceCreated(instance=tired))
     [runner] = instance.shard_assignments.runner_to_shard
     failed = RunnerFailed(error_message=f"not started: {MEMORY_GUARD}: needs 9.00 GiB")
-    node.inference.journal.append(RunnerStatusUpdated(runner_id=runner, runner_status=failed))
-    assert mending._task is not None
-    await mending._task
+    node.journal.append(RunnerStatusUpdated(runner_id=runner, runner_status=failed))
+    assert replacement.task is not None
+    await replacement.task
     _, lines = await client.ask("GET", "/v1/events?kind=InstanceMoveRefused")
     [refused] = [line["event"]["InstanceMoveRefused"] for line in lines]
     assert (refused["refusal"], refused["attempt"], refused["most"]) == ("MovedTooOften", 4, 3)

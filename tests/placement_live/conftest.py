@@ -3,36 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.cluster_live.cluster import LiveCluster, make_cluster
-from tests.cluster_live.live_node import LiveNode
-from tests.daemon_process import ROOT
 
 BROKEN = "local/never-loads"
 # Each node may give 2 GiB; a model of this size needs more than half of it.
 AVAILABLE_MB = "2048"
 WEIGHTS_BYTES = 800 * 1024**2
-
-
-@dataclass(frozen=True)
-class Done:
-    """How skulkctl ended."""
-
-    code: int
-    out: str
-    err: str
-
-
-Skulkctl = Callable[..., Done]
 
 
 @pytest.fixture(scope="module")
@@ -73,23 +55,3 @@ def add_large_model(home: Path, model_id: str) -> Path:
     ]
     (copy / "card.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return copy
-
-
-@pytest.fixture
-def skulkctl(tmp_path: Path) -> Skulkctl:
-    """Run skulkctl as a process of its own against a node."""
-
-    def run(node: LiveNode, *arguments: str) -> Done:
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(("SKULK_", "XDG_"))}
-        environ = kept | {
-            "SKULK_HOME": str(tmp_path),
-            "SKULK_ENDPOINT": f"http://127.0.0.1:{node.port}",
-            "PYTHONPATH": str(ROOT),
-        }
-        command = [sys.executable, "-m", "skulkctl", *arguments]
-        done = subprocess.run(
-            command, env=environ, capture_output=True, text=True, timeout=600, check=False
-        )
-        return Done(done.returncode, done.stdout, done.stderr)
-
-    return run

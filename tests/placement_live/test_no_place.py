@@ -7,14 +7,11 @@ from pathlib import Path
 
 from tests.cluster_live.cluster import make_cluster
 from tests.daemon_process import wait_until
-from tests.placement_live.conftest import Skulkctl
 
 DEADLINE_S = 300.0
 
 
-def test_a_model_without_a_place_is_listed_and_can_be_deleted(
-    tmp_path: Path, skulkctl: Skulkctl
-) -> None:
+def test_a_model_without_a_place_is_listed_and_can_be_deleted(tmp_path: Path) -> None:
     pair = make_cluster(tmp_path / "pair", 2)
     keeper, worker = pair.nodes
     keeper.arguments = ["--no-worker"]
@@ -26,17 +23,17 @@ def test_a_model_without_a_place_is_listed_and_can_be_deleted(
         worker.kill()
 
         def waiting() -> list[dict[str, object]]:
-            listed = json.loads(skulkctl(keeper, "instances", "-o", "json").out)["items"]
+            listed = json.loads(keeper.skulkctl("instances", "-o", "json").out)["items"]
             return [item for item in listed if item["status"] == "waiting"]
 
         [item] = wait_until(waiting, "the model without a place", DEADLINE_S)
         assert (item["id"], item["ready"]) == (instance_id, "0/1")
-        doctor = skulkctl(keeper, "doctor")
+        doctor = keeper.skulkctl("doctor")
         assert doctor.code == 7, doctor
-        assert "skulk/tiny-llama has no place: its node is gone" in doctor.out
-        gone = skulkctl(keeper, "delete", instance_id[:8], "--yes", "--wait")
+        assert "skulk/tiny-llama is not placed on any node: its node is gone" in doctor.out
+        gone = keeper.skulkctl("delete", instance_id[:8], "--yes", "--wait")
         assert gone.code == 0, gone
         wait_until(lambda: not waiting(), "the end of the wait", DEADLINE_S)
-        assert json.loads(skulkctl(keeper, "instances", "-o", "json").out)["items"] == []
+        assert json.loads(keeper.skulkctl("instances", "-o", "json").out)["items"] == []
     finally:
         pair.end()

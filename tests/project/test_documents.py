@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import skulkd
-from skulkctl.command import new_context
-from skulkctl.root import build
+from skulkctl.cli.command import new_context
+from skulkctl.cli.root import build
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -55,4 +55,4 @@ def test_every_command_in_the_documents_is_one_that_skulkctl_accepts(command: st
 
 def test_the_changelog_has_a_place_for_the_current_version() -> None:
     text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    assert "## [Unreleased]" in text or f"## [{skulkd.__version__}]" in text
+    assert f"## [{skulkd.__version__}] - " in text

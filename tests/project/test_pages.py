@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 import typer
 
-from skulkctl.command import new_context
-from skulkctl.root import build
+from skulkctl.cli.command import new_context
+from skulkctl.cli.root import build
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = [page for page in sorted(DOCS.glob("*.md")) if page.name != "reference.md"]
 _BLOCK = re.compile(r"```(?:console|sh|cron)\n(.*?)```", re.DOTALL)
 _SPAN = re.compile(r"`(skulkctl [^`\n]+)`")
 # What stands after these is another program's, or prose.
-_ENDS = ("|", "&&", "||", ">", ";")
+_ENDS = ("|", "&&", "||", ">", "<", ";")
 SECTIONS_OF_THE_SEED = {
     "staged copies": "## A disk fills up",
     "the eviction lifecycle": "storage.md",
@@ -58,7 +58,7 @@ def lines_of(page: Path) -> Iterator[str]:
 def commands_in(line: str) -> Iterator[list[str]]:
     """The words of each skulkctl command of a line; comments and other programs are left out."""
     words: list[str] = []
-    lexer = shlex.shlex(line, posix=True, punctuation_chars=";&|>")
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=";&|<>")
     lexer.whitespace_split = True
     lexer.commenters = "#"
     for word in [*lexer, ";"]:

@@ -34,6 +34,7 @@ REPLACED = {
     "skulk/SmolLM2-135M-Instruct": "skulk/tiny-llama",
     "SmolLM2": "tiny-llama",
     "model pull demo": "model pull tiny",
+    "ui --serve": "ui --serve 127.0.0.1:0",
 }
 NOT_TYPED = ("make demo", ". .venv/bin/activate")
 # A loaded test machine may well have something to complain about.
@@ -101,7 +102,7 @@ class Machines:
         command = self.text(typed)
         if command.startswith("skulkd run"):
             self.start(typed.host, command)
-        elif command.endswith("--follow"):
+        elif command.endswith("--follow") or "--serve" in command:
             self.follow(typed, command)
         elif command == "skulkctl top":
             self.look(typed, command)

@@ -11,7 +11,8 @@ import mmap
 
 import mlx.core as mx
 
-from skulkd.runner.blas_binding import (
+from skulkd.runner.compute import measured_gflops
+from skulkd.runner.cpu.blas_binding import (
     FUNCTIONS,
     CannotBind,
     Library,
@@ -22,8 +23,7 @@ from skulkd.runner.blas_binding import (
     find_image,
     find_library,
 )
-from skulkd.runner.compute import measured_gflops
-from skulkd.runner.elf import UnexpectedLayout, slots
+from skulkd.runner.cpu.elf import UnexpectedLayout, slots
 
 _MSEAL = 462  # the same number on every machine
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from skulkd.store.tiny import make_tiny_model
+from skulkd.store.imports.tiny_model import make_tiny_model
 from tests.runner.rank_group import MakeGroup, RankGroupOfRunners, free_hosts
 from tests.runner.reference import Reference
 from tests.runner.runner_process import ForkServer, Runner, spawn, start_server

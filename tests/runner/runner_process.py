@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -35,7 +36,7 @@ from skulkd.runner.protocol import (
     encode,
 )
 from skulkd.runner.zygote_client import Zygote
-from skulkd.store.card_toml import card_from_toml
+from skulkd.store.cards.toml import card_from_toml
 from skulkd.wire.ids import CommandId, InstanceId, ModelId, NodeId, RunnerId, TaskId
 from skulkd.wire.runners import RunnerFailed, RunnerReady
 from skulkd.wire.shards import PipelineShardMetadata
@@ -281,7 +282,9 @@ class ForkServer:
     def end(self, runner: Runner) -> None:
         """Make sure it is gone, whatever the test did."""
         if runner.pid not in self._codes:
-            os.kill(runner.pid, signal.SIGKILL)
+            # It may have ended by itself, because another rank of its group was ended.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(runner.pid, signal.SIGKILL)
             self._exit_code(runner.pid)
         runner.close()
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import mlx.core as mx
 
-from skulkd.runner import pipeline
-from skulkd.runner.caches import fresh_caches, merged
-from skulkd.runner.pipeline import PipelinedModel
+from skulkd.runner.model import sharding
+from skulkd.runner.model.caches import fresh_caches, merged
+from skulkd.runner.model.sharding import PipelinedModel
 
 _BASE = {
     "hidden_size": 64,
@@ -145,7 +145,7 @@ def difference(name: str, parts: int) -> float:
 
 
 def main() -> None:
-    pipeline.mx = _Mx()  # type: ignore[assignment]
+    sharding.mx = _Mx()  # type: ignore[assignment]
     found = {f"{name}/{n}": difference(name, n) for name in sys.argv[1:] for n in (2, 3)}
     sys.stdout.write(json.dumps(found))
 

@@ -7,26 +7,26 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
-from skulkd.runner.batch import Batch
-from skulkd.runner.caches import LeanKVCache
-from skulkd.runner.pacing import PrefillPacer
-from skulkd.runner.rows import Row
-from skulkd.runner.sampling import greedy
-from skulkd.runner.seats import Next
+from skulkd.runner.generation.batch import Batch
+from skulkd.runner.generation.executors import StepResult
+from skulkd.runner.generation.rows import Row
+from skulkd.runner.generation.sampling import greedy
+from skulkd.runner.generation.scheduler import PrefillPacer
+from skulkd.runner.model.caches import LeanKVCache
 
 
-class Diary:
-    """A seat without a model: it notes what it is asked for, and every token drawn is 7."""
+class RecordingExecutor:
+    """An executor without a model: it records its calls, and every token is 7."""
 
-    knows = True
+    sees_tokens = True
 
     def __init__(self) -> None:
         self.done: list[str] = []
 
-    def launch(self, inputs: Next, caches: list[Any], rows: list[Row]) -> Next:
+    def decode(self, inputs: StepResult, caches: list[Any], rows: list[Row]) -> StepResult:
         self.done.append(f"decode {len(rows)}")
         self._fill(inputs.tokens[:, None], caches)
-        return Next(mx.full(inputs.tokens.shape, 7, mx.uint32), None)
+        return StepResult(mx.full(inputs.tokens.shape, 7, mx.uint32), None)
 
     def prefill(self, tokens: mx.array, caches: list[Any]) -> tuple[tuple[str, Any], ...]:
         self.done.append(f"read {tokens.shape[0]}")
@@ -57,21 +57,21 @@ def add(batch: Batch, tokens: int) -> int:
     ],
 )
 def test_a_first_token_waits_for_no_other_prompt(lanes: int, order: list[str]) -> None:
-    seat = Diary()
-    batch = Batch(seat, lanes=lanes, pacer=PrefillPacer(None))
+    executor = RecordingExecutor()
+    batch = Batch(executor, lanes=lanes, pacer=PrefillPacer(None))
     for _ in range(2 * lanes):
         add(batch, 5)
     for _ in range(3):
         for item in batch.decode(0):
-            seat.done.append(f"token {item.uid}")
-        if batch.reads(0):
+            executor.done.append(f"token {item.uid}")
+        if batch.has_prompts(0):
             batch.read_prompts(0, 1, 64)
-    assert seat.done[: len(order)] == order
+    assert executor.done[: len(order)] == order
 
 
 def test_no_row_gets_two_tokens_in_one_turn() -> None:
     """The first of them may have been its last."""
-    batch = Batch(Diary(), lanes=1, pacer=PrefillPacer(None))
+    batch = Batch(RecordingExecutor(), lanes=1, pacer=PrefillPacer(None))
     add(batch, 5)
     turns: list[list[int]] = []
     for turn in range(8):
@@ -80,32 +80,33 @@ def test_no_row_gets_two_tokens_in_one_turn() -> None:
             add(batch, 5)
             add(batch, 5)
         turns.append([item.uid for item in batch.decode(0)])
-        if batch.reads(0):
+        if batch.has_prompts(0):
             batch.read_prompts(0, 1, 64)
     assert all(len(turn) == len(set(turn)) for turn in turns), turns
     assert {uid for turn in turns for uid in turn} == {0, 1, 2}
 
 
-def test_unread_tokens_of_those_who_join_count_too() -> None:
+@pytest.mark.parametrize(
+    ("prompts", "rows"), [([], 0), ([15, 15], 8), ([50, 50], 1), ([100, 15], 1)]
+)
+def test_long_prompts_are_read_one_after_the_other(prompts: list[int], rows: int) -> None:
     pacer = PrefillPacer()
-    pacer.decoded(0.010)
-    pacer.observe(100, 0.110)
-    batch = Batch(Diary(), lanes=1, pacer=pacer)
-    assert batch.prefill_size(0, []) == (0, 0)
-    assert batch.prefill_size(0, [15, 15])[0] == 8
-    assert batch.prefill_size(0, [50, 50])[0] == 1
-    add(batch, 100)
-    assert batch.prefill_size(0, [15])[0] == 1
+    pacer.observe_decode(0.010)
+    pacer.observe_prefill(100, 0.110)
+    batch = Batch(RecordingExecutor(), lanes=1, pacer=pacer)
+    for tokens in prompts:
+        add(batch, tokens)
+    assert batch.prefill_size(0)[0] == rows
 
 
 def test_only_steady_decoding_tells_what_a_step_costs() -> None:
     seen: list[float] = []
 
     class Listening(PrefillPacer):
-        def decoded(self, seconds: float) -> None:
+        def observe_decode(self, seconds: float) -> None:
             seen.append(seconds)
 
-    batch = Batch(Diary(), lanes=1, pacer=Listening())
+    batch = Batch(RecordingExecutor(), lanes=1, pacer=Listening())
     add(batch, 5)
     batch.read_prompts(0, 1, 64)
     tokens = 0

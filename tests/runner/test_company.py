@@ -1,4 +1,4 @@
-"""Waiting for those who come together: only as long as it pays, and never for nobody."""
+"""Waiting for the rest of a burst: only when bursts are usual, and only for a short time."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from skulkd.runner.company import Company
 from skulkd.runner.exits import ExitCode
-from skulkd.runner.inbox import Message
-from skulkd.runner.outbox import Outbox
+from skulkd.runner.generation.scheduler import ArrivalWindow
+from skulkd.runner.pipe import Message, Outbox
+from skulkd.runner.prompts.template_process import render_here
 from skulkd.runner.protocol import Configure, RunTask
-from skulkd.runner.session import Session
-from skulkd.runner.template_process import render_here
+from skulkd.runner.session import RunnerSession
 from skulkd.wire.ids import CommandId, ModelId, NodeId, RunnerId, TaskId
 from skulkd.wire.tasks import (
     BaseTask,
@@ -46,20 +45,20 @@ from tests.runner.test_phases import Sink, a_recorder
 def test_as_many_are_waited_for_as_always_came_lately(
     before: list[int], here: int, coming: int, taken: int
 ) -> None:
-    company = Company()
+    window = ArrivalWindow()
     for size in before:
-        company.seen(size)
-    took: list[float] = []
+        window.record(size)
+    accepted: list[float] = []
 
-    def take_next(within_s: float) -> bool:
-        if len(took) == coming:
+    def accept_next(within_s: float) -> bool:
+        if len(accepted) == coming:
             return False
-        took.append(within_s)
+        accepted.append(within_s)
         return True
 
-    company.wait(lambda: here + len(took) if here else 0, take_next)
-    assert len(took) == taken
-    assert all(within_s > 0 for within_s in took)
+    window.wait(lambda: here + len(accepted) if here else 0, accept_next)
+    assert len(accepted) == taken
+    assert all(within_s > 0 for within_s in accepted)
 
 
 class Script:
@@ -103,7 +102,7 @@ def test_after_two_bursts_a_runner_waits_for_the_rest_of_the_third(tiny: Path) -
         model_path=str(tiny),
         shard=shard_of(tiny),
     )
-    session = Session(configure, script, outbox, a_recorder(sink), render_here)  # type: ignore[arg-type]
+    session = RunnerSession(configure, script, outbox, a_recorder(sink), render_here)  # type: ignore[arg-type]
     assert session.run() == ExitCode.CLEAN
     agreed = [p.entry.attrs for p in sink.offered if p.entry.event == "batch_tasks_agreed"]
     assert [attrs["agreed_count"] for attrs in agreed] == [2, 2, 2]

@@ -7,13 +7,13 @@ import sys
 
 import pytest
 
-from skulkd.runner.deadlines import Guard, Watchdog
 from skulkd.runner.exits import MEANINGS, ExitCode
+from skulkd.runner.watchdog import Deadline, Watchdog
 from tests.runner.runner_process import DEADLINE_S, runner_environ
 
 _HOLDS_THE_LOCK = """
 import ctypes
-from skulkd.runner.deadlines import Watchdog
+from skulkd.runner.watchdog import Watchdog
 from skulkd.runner.exits import ExitCode
 dog = Watchdog(lambda guard: None, frozen_grace_s=0.2)
 dog.start()
@@ -34,7 +34,7 @@ class Watched:
 
     def __init__(self) -> None:
         self.clock = Clock()
-        self.crumbs: list[Guard] = []
+        self.crumbs: list[Deadline] = []
         self.codes: list[int] = []
         self.dog = Watchdog(self.crumbs.append, end=self.codes.append, clock=self.clock)
 
@@ -78,7 +78,7 @@ def test_work_that_ended_is_not_watched() -> None:
 
 
 def test_the_process_ends_even_when_the_breadcrumb_fails() -> None:
-    def fail(_: Guard) -> None:
+    def fail(_: Deadline) -> None:
         raise OSError("the pipe is gone")
 
     watched = Watched()

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from skulkd.store.tiny import TinyShape, make_tiny_model
+from skulkd.store.imports.tiny_model import TinyShape, make_tiny_model
 from tests.runner.differential import Alone, Play, differences, make_round, prefix_hits
 from tests.runner.rank_group import RankGroupOfRunners, free_hosts
 from tests.runner.runner_process import ForkServer, Runner

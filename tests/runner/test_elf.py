@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from skulkd.runner.elf import Image, UnexpectedLayout, slots
+from skulkd.runner.cpu.elf import Image, UnexpectedLayout, slots
 
 BASE = 0x7F00_0000_0000
 NAMES = ("puts", "cblas_sgemm", "cblas_dgemm")

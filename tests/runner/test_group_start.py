@@ -11,17 +11,17 @@ from pathlib import Path
 
 import pytest
 
+from skulkd.runner.errors import BadModel, GroupUnreachable
 from skulkd.runner.exits import ExitCode
 from skulkd.runner.faults import faults_of
-from skulkd.runner.model_files import BadModel
-from skulkd.runner.neighbours import PORT, Bell, check_links
+from skulkd.runner.group.link_check import PORT_KEY, LinkProbe, check_links
+from skulkd.runner.group.mlx_group import check_jaccl
+from skulkd.runner.group.rank_auth import RankHello, SealedStream
+from skulkd.runner.group.rank_server import RankCredentials, RankServer, dial
+from skulkd.runner.group.rank_stream import Transport
+from skulkd.runner.group.rendezvous import Channel, Connections, RankInfo, rendezvous
+from skulkd.runner.model.sharding import check_slices
 from skulkd.runner.protocol import JacclLinks, Phase, Status, TaskTrace
-from skulkd.runner.rank_auth import Hello, SealedStream
-from skulkd.runner.rank_server import Credentials, RankServer, dial
-from skulkd.runner.rank_stream import Transport
-from skulkd.runner.rendezvous import Channel, GroupUnreachable, Meeting, Party, meet
-from skulkd.runner.ring import check_jaccl
-from skulkd.runner.tensor import check_slices
 from skulkd.wire.ids import TaskId
 from skulkd.wire.instances import Host
 from skulkd.wire.runners import RunnerFailed
@@ -29,24 +29,24 @@ from skulkd.wire.tasks import ConnectToGroup
 from tests.runner.rank_group import RankGroupOfRunners, free_hosts, spans
 from tests.runner.runner_process import DEADLINE_S, INSTANCE
 
-OURS = Credentials(b"k" * 32, Transport(None))
-THEIRS = Credentials(b"x" * 32, Transport(None))
+OURS = RankCredentials(b"k" * 32, Transport(None))
+THEIRS = RankCredentials(b"x" * 32, Transport(None))
 IdleRanks = Callable[..., RankGroupOfRunners]
 refused_at_once = pytest.mark.skipif(
     sys.platform != "linux", reason="only Linux answers at every loopback address"
 )
 
 
-def party(hosts: list[Host], rank: int, deadline_s: float = DEADLINE_S) -> Party:
-    return Party(hosts, rank, OURS, {"port": 1000 + rank}, deadline_s)
+def party(hosts: list[Host], rank: int, deadline_s: float = DEADLINE_S) -> RankInfo:
+    return RankInfo(hosts, rank, OURS, {"port": 1000 + rank}, deadline_s)
 
 
-def in_threads(parties: list[Party]) -> list[Meeting | GroupUnreachable]:
-    results: list[Meeting | GroupUnreachable | None] = [None] * len(parties)
+def in_threads(parties: list[RankInfo]) -> list[Connections | GroupUnreachable]:
+    results: list[Connections | GroupUnreachable | None] = [None] * len(parties)
 
     def run(at: int) -> None:
         try:
-            results[at] = meet(parties[at])
+            results[at] = rendezvous(parties[at])
         except GroupUnreachable as error:
             results[at] = error
 
@@ -58,30 +58,30 @@ def in_threads(parties: list[Party]) -> list[Meeting | GroupUnreachable]:
     return [result for result in results if result is not None]
 
 
-def close(meetings: list[Meeting | GroupUnreachable]) -> None:
+def close(meetings: list[Connections | GroupUnreachable]) -> None:
     for one in meetings:
-        for channel in one.channels if isinstance(one, Meeting) else []:
+        for channel in one.channels if isinstance(one, Connections) else []:
             channel.close()
 
 
 def test_every_rank_learns_what_every_rank_said() -> None:
     hosts = free_hosts(3)
     met = in_threads([party(hosts, rank) for rank in range(3)])
-    assert all(isinstance(one, Meeting) for one in met)
-    said = [one.said for one in met if isinstance(one, Meeting)]
+    assert all(isinstance(one, Connections) for one in met)
+    said = [one.announcements for one in met if isinstance(one, Connections)]
     assert said == [[{"port": 1000}, {"port": 1001}, {"port": 1002}]] * 3
     close(met)
 
 
 def test_strangers_are_sent_away() -> None:
     hosts = free_hosts(2)
-    leader = threading.Thread(target=lambda: results.append(meet(party(hosts, 0))))
-    results: list[Meeting] = []
+    leader = threading.Thread(target=lambda: results.append(rendezvous(party(hosts, 0))))
+    results: list[Connections] = []
     leader.start()
-    other = Party(hosts, 1, THEIRS, {}, DEADLINE_S)
+    other = RankInfo(hosts, 1, THEIRS, {}, DEADLINE_S)
     with pytest.raises(GroupUnreachable, match="is not rank 0 of this group"):
-        meet(other)
-    joined = meet(party(hosts, 1))
+        rendezvous(other)
+    joined = rendezvous(party(hosts, 1))
     leader.join(DEADLINE_S)
     close([*results, joined])
     assert len(results[0].channels) == 1
@@ -105,7 +105,7 @@ def test_a_farewell_is_not_a_loss() -> None:
         channel.watch(heard.append, lambda _, lost=lost: lost.set())  # type: ignore[misc]
         other.send(b'{"number":1}')
         if farewell:
-            other.bid_farewell()
+            other.send_goodbye()
         other.close()
         for thread in threading.enumerate():
             if thread.name == "rank-1":
@@ -119,7 +119,7 @@ def _channels(rank: int = 1) -> tuple[Channel, Channel]:
     """Rank 0's end of a connection, and the end of another rank."""
     met: queue.SimpleQueue[SealedStream] = queue.SimpleQueue()
     server = RankServer([("127.0.0.1", 0)], OURS, ("meeting", 0), met.put)
-    theirs = dial(("127.0.0.1", server.port), OURS, Hello("meeting", rank, 0), DEADLINE_S)
+    theirs = dial(("127.0.0.1", server.port), OURS, RankHello("meeting", rank, 0), DEADLINE_S)
     ours = met.get(timeout=DEADLINE_S)
     server.close()
     return Channel(ours, rank, "there"), Channel(theirs, 0, "here")
@@ -153,14 +153,14 @@ def test_a_link_of_the_ring_that_is_broken_is_named_to_every_rank(rank: int, aft
     """The meeting is at rank 0; the ring also needs the links between the others."""
     hosts = free_hosts(3)
     elsewhere = Host(ip="127.0.0.9", port=hosts[after].port)
-    bells = [Bell("127.0.0.1", OURS, at) for at in range(3)]
-    said = [{PORT: bell.port} for bell in bells]
+    bells = [LinkProbe("127.0.0.1", OURS, at) for at in range(3)]
+    said = [{PORT_KEY: bell.port} for bell in bells]
     pairs = [_channels(1), _channels(2)]
-    leader = Meeting([ours for ours, _ in pairs], said)
-    others = [Meeting([theirs], said) for _, theirs in pairs]
+    leader = Connections([ours for ours, _ in pairs], said)
+    others = [Connections([theirs], said) for _, theirs in pairs]
     found: list[str] = []
 
-    def check(at: int, meeting: Meeting) -> None:
+    def check(at: int, meeting: Connections) -> None:
         dialled = [
             elsewhere if (at, to) == (rank, after) else host for to, host in enumerate(hosts)
         ]
@@ -180,19 +180,19 @@ def test_a_link_of_the_ring_that_is_broken_is_named_to_every_rank(rank: int, aft
     for bell in bells:
         bell.close()
     close([leader, *others])
-    text = f"rank {rank} cannot reach rank {after} at 127.0.0.9, port {said[after][PORT]}: "
+    text = f"rank {rank} cannot reach rank {after} at 127.0.0.9, port {said[after][PORT_KEY]}: "
     assert [text in one for one in found] == [True] * 3
 
 
 def test_a_bell_answers_nobody_but_its_own_group() -> None:
-    bell = Bell("127.0.0.1", THEIRS, 1)
+    bell = LinkProbe("127.0.0.1", THEIRS, 1)
     hosts = free_hosts(2)
     ours, other = _channels()
-    meeting = Meeting([ours], [{}, {PORT: bell.port}])
-    other.say({"link": None})
+    meeting = Connections([ours], [{}, {PORT_KEY: bell.port}])
+    other.send_json({"link": None})
     with pytest.raises(GroupUnreachable, match="rank 0 cannot reach rank 1 at"):
         check_links(party(hosts, 0), meeting)
-    assert "rank 0 cannot reach rank 1" in other.ask(DEADLINE_S)["failed"]
+    assert "rank 0 cannot reach rank 1" in other.receive_json(DEADLINE_S)["failed"]
     bell.close()
     other.close()
 
@@ -229,7 +229,7 @@ def test_faults_are_for_one_rank_and_spelled_right() -> None:
     environ = {"SKULK_FAULTS": "delay@1:0.5;drop_task@*"}
     assert dict(faults_of(1, environ).seconds) == {"delay": 0.5, "drop_task": 3600.0}
     assert dict(faults_of(0, environ).seconds) == {"drop_task": 3600.0}
-    assert not faults_of(0, {})
+    assert faults_of(0, {}).seconds == {}
     with pytest.raises(ValueError, match="no_such_fault"):
         faults_of(0, {"SKULK_FAULTS": "no_such_fault@0"})
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from skulkd.runner.inbox import Inbox
+from skulkd.runner.pipe import Inbox
 from skulkd.runner.protocol import Cancel, encode
 from skulkd.wire.ids import TaskId
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from skulkd.runner.framing import FrameReader, write_all
-from skulkd.runner.outbox import MAX_MESSAGES, MAX_PHASES, SMALL, Outbox
+from skulkd.runner.pipe import MAX_MESSAGES, MAX_PHASES, SMALL, Outbox
 from skulkd.runner.protocol import FromRunner, Phase, TaskAcknowledged, decode_from_runner
 from skulkd.wire.ids import TaskId
 from tests.runner.test_phases import Sink, a_recorder

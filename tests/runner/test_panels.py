@@ -11,8 +11,8 @@ from mlx.nn.layers.base import Module
 from mlx.nn.layers.embedding import Embedding
 from mlx.nn.layers.linear import Linear
 
-from skulkd.runner import panels
-from skulkd.runner.panels import PanelEmbedding, PanelLinear, arrange, rearrange
+from skulkd.runner.cpu import panels
+from skulkd.runner.cpu.panels import PanelEmbedding, PanelLinear, arrange, rearrange
 
 DEEP, WIDE = 96, 320
 INPUTS = {
@@ -80,7 +80,8 @@ def test_there_is_one_copy() -> None:
 
 def choose(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Let this order be the fastest."""
-    monkeypatch.setattr(panels, "_seconds", lambda order, *_: 0.5 if order == name else 1.0)
+    measured = {**dict.fromkeys(("rows", *panels.LAYOUTS), 1.0), name: 0.5}
+    monkeypatch.setattr(panels, "_measured", lambda *_: measured)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +109,8 @@ def test_columns_are_a_panel_for_each_core(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("others_s", [1.0, 0.95], ids=["slower", "hardly faster"])
 def test_what_does_not_pay_stays_as_it_is(monkeypatch: pytest.MonkeyPatch, others_s: float) -> None:
-    monkeypatch.setattr(panels, "_seconds", lambda order, *_: 1.0 if order == "rows" else others_s)
+    others = dict.fromkeys(panels.LAYOUTS, others_s)
+    monkeypatch.setattr(panels, "_measured", lambda *_: {"rows": 1.0, **others})
     model = Model(1024, head=False)
     assert arrange([model], cores=1) == "rows"
     assert type(model.up) is Linear

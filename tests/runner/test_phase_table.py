@@ -12,9 +12,9 @@ from typing import get_args
 import pytest
 
 from skulkd.runner.exits import ExitCode
-from skulkd.runner.group import SoloGroup
+from skulkd.runner.generation.entries import StepEntries
+from skulkd.runner.group.group import RankGroup
 from skulkd.runner.protocol import GenerationOptions, Output
-from skulkd.runner.request_phases import StepPhases
 from skulkd.wire.diagnostics import RunnerPhase
 from tests.runner.rank_group import MakeGroup, RankGroupOfRunners, marks
 from tests.runner.test_phases import Sink, a_recorder
@@ -114,7 +114,7 @@ def test_the_first_forwards_of_a_request_are_written_in_detail(
 def test_only_the_first_steps_after_a_rest_are_written_in_detail() -> None:
     """More would push older entries out: one piece of the prompt, then two steps for a token."""
     recorder = a_recorder(Sink())
-    steps = StepPhases(recorder, SoloGroup())
+    steps = StepEntries(recorder, RankGroup())
     detailed = []
     for number in range(1, 9):
         if number == 1:

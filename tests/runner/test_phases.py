@@ -7,9 +7,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from skulkd.runner.phase_frames import MemoryReading
-from skulkd.runner.phases import NOBODY, Owner, PhaseRecorder, plain_attributes
-from skulkd.runner.protocol import Phase
+from skulkd.runner.protocol import MlxMemoryReading, Phase
+from skulkd.runner.recording.recorder import NO_OWNER, Owner, PhaseRecorder, plain_attributes
 from skulkd.wire.diagnostics import RunnerDiagnosticContext
 from skulkd.wire.ids import CommandId, InstanceId, ModelId, NodeId, RunnerId, TaskId
 
@@ -48,8 +47,8 @@ def a_context() -> RunnerDiagnosticContext:
 def a_recorder(sink: Sink) -> PhaseRecorder:
     return PhaseRecorder(
         context=a_context(),
-        outlet=sink,
-        read_memory=lambda: MemoryReading("now", 1, 2, 3),
+        sink=sink,
+        read_memory=lambda: MlxMemoryReading("now", 1, 2, 3),
         now=lambda: datetime(2026, 1, 1, tzinfo=UTC),
     )
 
@@ -62,7 +61,7 @@ def written(sink: Sink) -> list[tuple[str, str, str]]:
 def test_an_inner_phase_gives_way_to_the_outer_one_when_it_ends() -> None:
     sink = Sink()
     recorder = a_recorder(sink)
-    with recorder.inside("warmup"), recorder.inside("prefill_barrier"):
+    with recorder.span("warmup"), recorder.span("prefill_barrier"):
         pass
     assert written(sink) == [
         ("warmup", "enter", "warmup"),
@@ -87,7 +86,7 @@ def test_a_point_moves_the_phase_only_outside_every_span() -> None:
     sink = Sink()
     recorder = a_recorder(sink)
     recorder.point("idle", "runner_ready")
-    with recorder.inside("decode_stream"):
+    with recorder.span("decode_stream"):
         recorder.point("task_submission", "task_acknowledged", "TextGeneration", owner=TASK)
     assert written(sink)[0] == ("idle", "runner_ready", "idle")
     assert written(sink)[2] == ("task_submission", "task_acknowledged", "decode_stream")
@@ -104,7 +103,7 @@ def test_a_cancel_mark_never_becomes_the_phase() -> None:
 def test_a_failure_is_written_instead_of_the_exit_and_goes_on() -> None:
     sink = Sink()
     recorder = a_recorder(sink)
-    with pytest.raises(ValueError, match="bad"), recorder.inside("load_model", owner=TASK):
+    with pytest.raises(ValueError, match="bad"), recorder.span("load_model", owner=TASK):
         raise ValueError("bad")
     entry = sink.offered[-1].entry
     assert (entry.phase, entry.event, entry.detail) == ("error", "exception", "ValueError: bad")
@@ -119,7 +118,7 @@ def test_an_abandoned_span_leaves_no_exit() -> None:
     span = recorder.enter("prefill_stream", owner=TASK)
     recorder.abandon(span)
     assert [event for _, event, _ in written(sink)] == ["enter"]
-    assert recorder.visible.owner == NOBODY
+    assert recorder.visible.owner == NO_OWNER
 
 
 def test_memory_is_read_only_where_it_is_wanted() -> None:
@@ -133,7 +132,7 @@ def test_memory_is_read_only_where_it_is_wanted() -> None:
 def test_a_breadcrumb_names_where_the_runner_was_and_wants_an_answer() -> None:
     sink = Sink()
     recorder = a_recorder(sink)
-    with recorder.inside("decode_stream", "batch_decode", owner=TASK, memory=True):
+    with recorder.span("decode_stream", "batch_decode", owner=TASK, memory=True):
         assert recorder.breadcrumb("pipeline_eval_timeout", "a step", limit_s=60.0)
         assert recorder.breadcrumb("again", "a step")
     first, second = sink.delivered
@@ -144,11 +143,11 @@ def test_a_breadcrumb_names_where_the_runner_was_and_wants_an_answer() -> None:
 
 
 def test_attributes_are_made_plain() -> None:
-    given = {"a": 1, "b": None, "c": [1, "x"], "d": True, "e": ("y",), "f": NOBODY}
+    given = {"a": 1, "b": None, "c": [1, "x"], "d": True, "e": ("y",), "f": NO_OWNER}
     assert plain_attributes(given) == {
         "a": 1,
         "c": ["1", "x"],
         "d": True,
         "e": ["y"],
-        "f": str(NOBODY),
+        "f": str(NO_OWNER),
     }

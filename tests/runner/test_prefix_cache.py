@@ -68,6 +68,21 @@ def test_the_oldest_prompt_makes_room(fork: Callable[[], Runner], tiny: Path) ->
     assert cached(runner.chat(one, max_output_tokens=4)) < 40
 
 
+def test_questions_below_one_beginning_make_room_before_another_prompt(
+    fork: Callable[[], Runner], tiny: Path
+) -> None:
+    runner = fork()
+    # Three prompts of about 105 tokens fit.
+    runner.configure(tiny, prefix_cache_bytes=4096 * 330)
+    runner.become_ready()
+    other, shared = "1" * 80, "2" * 80
+    runner.chat(other, max_output_tokens=4)
+    for question in ("a", "b", "c"):
+        runner.chat(shared + question, max_output_tokens=4)
+    assert cached(runner.chat(shared + "d", max_output_tokens=4)) > 80
+    assert cached(runner.chat(other, max_output_tokens=4)) > 80
+
+
 def test_caches_that_cannot_be_cut_back_keep_whole_prompts(
     fork: Callable[[], Runner], tiny: Path, tmp_path: Path
 ) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from jinja2 import TemplateError
 
-from skulkd.runner.prompt import messages_of, render_prompt, template_switches, wanted_tools
+from skulkd.runner.errors import BadRequest
+from skulkd.runner.prompts.prompt import messages_of, render_prompt, template_switches, wanted_tools
 from skulkd.runner.protocol import GenerationOptions
-from skulkd.runner.refusals import BadRequest
 from skulkd.wire.ids import ModelId
 from skulkd.wire.tasks import InputMessage, TextGenerationTaskParams
 

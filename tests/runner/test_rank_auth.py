@@ -12,13 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from skulkd.runner.errors import GroupUnreachable
 from skulkd.runner.exits import ExitCode
 from skulkd.runner.framing import FrameError
+from skulkd.runner.group.rank_auth import RankHello, SealedStream, WrongKey
+from skulkd.runner.group.rank_server import MAX_PENDING, RankCredentials, RankServer, dial
+from skulkd.runner.group.rank_stream import Transport
+from skulkd.runner.group.rendezvous import Connections, RankInfo, rendezvous
 from skulkd.runner.protocol import Configure, RankLinks, Status, TlsPaths
-from skulkd.runner.rank_auth import Hello, SealedStream, WrongKey
-from skulkd.runner.rank_server import MAX_PENDING, Credentials, RankServer, dial
-from skulkd.runner.rank_stream import Transport
-from skulkd.runner.rendezvous import GroupUnreachable, Meeting, Party, meet
 from skulkd.wire.ids import TaskId
 from skulkd.wire.runners import RunnerConnected
 from skulkd.wire.tasks import ConnectToGroup
@@ -28,9 +29,9 @@ from tests.runner.rank_group import RankGroupOfRunners, free_hosts
 from tests.runner.runner_process import DEADLINE_S, INSTANCE, Runner
 
 PLAIN = Transport(None)
-OURS = Credentials(b"k" * 32, PLAIN)
-THEIRS = Credentials(b"x" * 32, PLAIN)
-HELLO = Hello("meeting", 1, 0)
+OURS = RankCredentials(b"k" * 32, PLAIN)
+THEIRS = RankCredentials(b"x" * 32, PLAIN)
+HELLO = RankHello("meeting", 1, 0)
 SECRET_WORDS = b'{"admit":[{"prompt":[17,4,23,99]}]}'
 
 
@@ -91,7 +92,7 @@ class Wire:
 class Listener:
     """Rank 0, and the ranks that it has let in."""
 
-    def __init__(self, credentials: Credentials = OURS) -> None:
+    def __init__(self, credentials: RankCredentials = OURS) -> None:
         self.met: queue.SimpleQueue[SealedStream] = queue.SimpleQueue()
         self.server = RankServer([("127.0.0.1", 0)], credentials, ("meeting", 0), self.met.put)
 
@@ -104,7 +105,7 @@ class Listener:
 
 
 @contextlib.contextmanager
-def listening(credentials: Credentials = OURS) -> Iterator[Listener]:
+def listening(credentials: RankCredentials = OURS) -> Iterator[Listener]:
     made = Listener(credentials)
     try:
         yield made
@@ -115,7 +116,7 @@ def listening(credentials: Credentials = OURS) -> Iterator[Listener]:
 @pytest.mark.parametrize("encrypted", [False, True], ids=["tcp", "tls"])
 def test_ranks_with_the_key_talk_both_ways(certificates: Path, encrypted: bool) -> None:
     ends = [
-        Credentials(b"k" * 32, Transport(tls_of(certificates, name) if encrypted else None))
+        RankCredentials(b"k" * 32, Transport(tls_of(certificates, name) if encrypted else None))
         for name in ("kite1", "kite2")
     ]
     with listening(ends[0]) as listener:
@@ -137,7 +138,7 @@ def test_ranks_with_the_key_talk_both_ways(certificates: Path, encrypted: bool) 
 @pytest.mark.parametrize("encrypted", [False, True], ids=["tcp", "tls"])
 def test_what_is_said_is_on_the_wire_only_without_tls(certificates: Path, encrypted: bool) -> None:
     tls = tls_of(certificates, "kite1") if encrypted else None
-    credentials = Credentials(b"k" * 32, Transport(tls))
+    credentials = RankCredentials(b"k" * 32, Transport(tls))
     with listening(credentials) as listener:
         wire = Wire(listener.server.port)
         caller = dial(("127.0.0.1", wire.port), credentials, HELLO, DEADLINE_S)
@@ -214,7 +215,7 @@ def test_messages_that_are_tampered_with_end_the_connection(change: str) -> None
 
 def test_a_call_for_another_rank_or_purpose_is_refused() -> None:
     with listening() as listener:
-        for hello in (Hello("meeting", 1, 2), Hello("link", 1, 0)):
+        for hello in (RankHello("meeting", 1, 2), RankHello("link", 1, 0)):
             with pytest.raises(OSError, match="closed"):
                 dial(listener.address, OURS, hello, DEADLINE_S)
 
@@ -222,11 +223,11 @@ def test_a_call_for_another_rank_or_purpose_is_refused() -> None:
 def test_silent_and_noisy_strangers_do_not_keep_ranks_waiting() -> None:
     """More of them than may wait at once, all connected before the first rank calls."""
     hosts = free_hosts(3)
-    results: list[Meeting | GroupUnreachable] = []
+    results: list[Connections | GroupUnreachable] = []
 
     def run(rank: int) -> None:
         try:
-            results.append(meet(Party(hosts, rank, OURS, {}, DEADLINE_S)))
+            results.append(rendezvous(RankInfo(hosts, rank, OURS, {}, DEADLINE_S)))
         except GroupUnreachable as error:
             results.append(error)
 
@@ -245,11 +246,11 @@ def test_silent_and_noisy_strangers_do_not_keep_ranks_waiting() -> None:
         thread.start()
     for thread in (leader, *ranks):
         thread.join(DEADLINE_S)
-    assert [type(one) for one in results] == [Meeting] * 3, results
+    assert [type(one) for one in results] == [Connections] * 3, results
     for stranger in strangers:
         stranger.close()
     for one in results:
-        for channel in one.channels if isinstance(one, Meeting) else []:
+        for channel in one.channels if isinstance(one, Connections) else []:
             channel.close()
 
 
@@ -263,13 +264,13 @@ def _connect(port: int) -> socket.socket | None:
 
 def test_a_certificate_of_another_authority_is_refused(certificates: Path, tmp_path: Path) -> None:
     make_certificates(tmp_path / "other", "kite5")
-    ours = Credentials(b"k" * 32, Transport(tls_of(certificates, "kite1")))
-    other = Credentials(b"k" * 32, Transport(tls_of(tmp_path / "other", "kite5")))
+    ours = RankCredentials(b"k" * 32, Transport(tls_of(certificates, "kite1")))
+    other = RankCredentials(b"k" * 32, Transport(tls_of(tmp_path / "other", "kite5")))
     hosts = free_hosts(2)
     with listening(ours) as listener:
         hosts = [hosts[0].model_copy(update={"port": listener.server.port}), hosts[1]]
         with pytest.raises(GroupUnreachable, match="is not rank 0 of this group"):
-            meet(Party(hosts, 1, other, {}, DEADLINE_S))
+            rendezvous(RankInfo(hosts, 1, other, {}, DEADLINE_S))
         # Without TLS it is not even understood.
         with pytest.raises(OSError, match=r"closed|reset"):
             dial(listener.address, OURS, HELLO, DEADLINE_S)

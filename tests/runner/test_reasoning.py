@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 
-from skulkd.runner.reasoning import ReasoningSplitter
+from skulkd.runner.output.text_stream import ReasoningSplitter
 from tests.runner.chunks import assembled, cut_texts
 
 

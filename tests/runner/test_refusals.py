@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from skulkd.runner.refusals import ContextLengthExceeded, answer_budget
+from skulkd.runner.errors import ContextLengthExceeded
+from skulkd.runner.generation.request import answer_budget
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from mlx.nn.layers.base import Module
 from mlx.nn.layers.positional_encoding import RoPE
 
-from skulkd.runner.rope import QuickRoPE, quicken_rope
+from skulkd.runner.cpu.rope import SharedAnglesRoPE, share_rope_angles
 
 DIMS = 64
 
@@ -22,7 +22,7 @@ class Model(Module):
 
 def quick(**how: Any) -> RoPE:
     rope = RoPE(DIMS, **how)
-    quicken_rope([Model(rope)])
+    share_rope_angles([Model(rope)])
     return rope
 
 
@@ -46,7 +46,7 @@ def test_every_bit_is_that_of_mlx(
     offset: Any = mx.array(given) if isinstance(given, list) else given
     x = mx.random.normal((3, 4, length, DIMS)).astype(dtype)
     ours, theirs = quick(**how), RoPE(DIMS, **how)
-    assert isinstance(ours, QuickRoPE)
+    assert isinstance(ours, SharedAnglesRoPE)
     for each in (x, 2 * x):
         assert mx.array_equal(ours(each, offset=offset), theirs(each, offset=offset)).item()
 
@@ -61,7 +61,7 @@ def test_an_array_that_changes_in_place_is_looked_at_again() -> None:
 
 def test_layers_share_the_angles_of_a_step() -> None:
     model = Model(RoPE(DIMS), RoPE(DIMS), RoPE(DIMS, base=5.0))
-    quicken_rope([model])
+    share_rope_angles([model])
     one, two, other = (layer.angles for layer in model.layers)
     assert one is two
     assert one is not other
@@ -71,7 +71,7 @@ def test_layers_share_the_angles_of_a_step() -> None:
 
 def test_other_kinds_stay_as_they_are() -> None:
     traditional, partial = RoPE(DIMS, traditional=True), RoPE(DIMS // 2)
-    quicken_rope([Model(traditional, partial)])
+    share_rope_angles([Model(traditional, partial)])
     assert type(traditional) is RoPE
     x = mx.random.normal((1, 4, 5, DIMS))
     assert mx.array_equal(partial(x, offset=3), RoPE(DIMS // 2)(x, offset=3)).item()

@@ -10,17 +10,16 @@ import pytest
 from mlx.nn.layers.base import Module
 from mlx.nn.layers.linear import Linear
 
-from skulkd.runner.group import SoloGroup
-from skulkd.runner.load import Part, load
-from skulkd.runner.shortcuts import pin_parts
-from skulkd.store.card_toml import card_from_toml
+from skulkd.runner.group.group import RankGroup
+from skulkd.runner.model.load import ShardRange, load, pin_submodules
+from skulkd.store.cards.toml import card_from_toml
 
 
 def test_a_step_of_a_loaded_model_looks_up_no_part_the_long_way(
     tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     card = card_from_toml((tiny / "card.toml").read_text(), "card.toml")
-    part = Part(SoloGroup(), 0, card.n_layers)
+    part = ShardRange(RankGroup(), 0, card.n_layers)
     model = load(tiny, card, part=part, trust_remote_code=False, on_layer=lambda *_: None).model
     asked: list[str] = []
     long_way = Module.__getattr__
@@ -50,7 +49,7 @@ class Outer(Module):
 
 def test_weights_may_still_be_replaced_and_methods_stay() -> None:
     module = Outer()
-    pin_parts([module])
+    pin_submodules([module])
     assert vars(module)["inner"] is module["inner"]
     assert module.called() == "the method"
     module.scale = mx.array(2.0)

@@ -9,26 +9,26 @@ from collections.abc import Callable
 
 import pytest
 
+from skulkd.runner.errors import GroupUnreachable
+from skulkd.runner.group.mlx_group import SideChannel, cause_of, join_jaccl
+from skulkd.runner.group.rank_server import RankCredentials
+from skulkd.runner.group.rank_stream import Transport
+from skulkd.runner.group.rendezvous import Connections, RankInfo, rendezvous
 from skulkd.runner.protocol import JacclLinks
-from skulkd.runner.rank_server import Credentials
-from skulkd.runner.rank_stream import Transport
-from skulkd.runner.rendezvous import GroupUnreachable, Meeting, Party, meet
-from skulkd.runner.ring import cause_of, join_jaccl
-from skulkd.runner.side_channel import SideChannel
 from tests.runner.rank_group import free_hosts
 from tests.runner.runner_process import DEADLINE_S
 
-OURS = Credentials(b"k" * 32, Transport(None))
+OURS = RankCredentials(b"k" * 32, Transport(None))
 Outcome = bytes | GroupUnreachable | None
 
 
-def on_all_ranks(count: int, work: Callable[[int, Meeting], Outcome]) -> list[Outcome]:
+def on_all_ranks(count: int, work: Callable[[int, Connections], Outcome]) -> list[Outcome]:
     """What each rank of a group that has met gets; a rank's connections end with its work."""
     hosts = free_hosts(count)
     results: list[Outcome] = [None] * count
 
     def run(rank: int) -> None:
-        meeting = meet(Party(hosts, rank, OURS, {}, DEADLINE_S))
+        meeting = rendezvous(RankInfo(hosts, rank, OURS, {}, DEADLINE_S))
         try:
             results[rank] = work(rank, meeting)
         except GroupUnreachable as error:
@@ -46,7 +46,7 @@ def on_all_ranks(count: int, work: Callable[[int, Meeting], Outcome]) -> list[Ou
 
 
 def test_every_rank_gets_the_bytes_of_all_in_rank_order() -> None:
-    def work(rank: int, meeting: Meeting) -> bytes:
+    def work(rank: int, meeting: Connections) -> bytes:
         gather = SideChannel(meeting, rank, DEADLINE_S).make(rank, 3)
         # The calls of JACCL for a mesh of three.
         return b"".join(gather(bytes([rank]) * length, length) for length in (4, 96, 4, 4))
@@ -60,7 +60,7 @@ def test_every_rank_gets_the_bytes_of_all_in_rank_order() -> None:
 def test_a_rank_that_ends_is_named_on_all_others() -> None:
     channels: dict[int, SideChannel] = {}
 
-    def work(rank: int, meeting: Meeting) -> Outcome:
+    def work(rank: int, meeting: Connections) -> Outcome:
         if rank == 1:
             return None
         channels[rank] = SideChannel(meeting, rank, DEADLINE_S)
@@ -78,7 +78,7 @@ def test_a_rank_that_ends_is_named_on_all_others() -> None:
 def test_a_rank_that_says_nothing_is_not_waited_for_for_ever() -> None:
     silent = threading.Event()
 
-    def work(rank: int, meeting: Meeting) -> Outcome:
+    def work(rank: int, meeting: Connections) -> Outcome:
         if rank == 1:
             silent.wait(DEADLINE_S)
             return None
@@ -91,7 +91,7 @@ def test_a_rank_that_says_nothing_is_not_waited_for_for_ever() -> None:
 
 
 def test_ranks_that_disagree_about_the_length_are_told_to_compare_versions() -> None:
-    def work(rank: int, meeting: Meeting) -> Outcome:
+    def work(rank: int, meeting: Connections) -> Outcome:
         length = 4 + rank
         return SideChannel(meeting, rank, DEADLINE_S).make(rank, 2)(b"x" * length, length)
 
@@ -102,7 +102,7 @@ def test_ranks_that_disagree_about_the_length_are_told_to_compare_versions() -> 
 
 def test_another_rank_than_ours_is_refused() -> None:
     with pytest.raises(GroupUnreachable, match="takes rank 0 of 1 for rank 0 of 2"):
-        SideChannel(Meeting(), 0, 1.0).make(0, 2)
+        SideChannel(Connections(), 0, 1.0).make(0, 2)
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="MLX for macOS has JACCL")
@@ -113,7 +113,7 @@ def test_the_hook_is_known_to_mlx_which_has_no_rdma_here(monkeypatch: pytest.Mon
         devices=[[None, "rdma_en2"], ["rdma_en3", None]], coordinator="127.0.0.1:5000"
     )
     with pytest.raises(GroupUnreachable, match="Cannot initialize jaccl distributed backend"):
-        join_jaccl(links, 1, 60, SideChannel(Meeting(), 1, 60))
+        join_jaccl(links, 1, 60, SideChannel(Connections(), 1, 60))
     assert os.environ["MLX_RANK"] == "1"
     assert os.environ["MLX_JACCL_COORDINATOR"] == "127.0.0.1:5000"
     assert os.environ["MLX_IBV_DEVICES"].endswith("group.json")

@@ -20,13 +20,13 @@ from mlx.nn.layers.embedding import Embedding
 from mlx.nn.layers.linear import Linear
 from mlx.nn.layers.quantized import QuantizedLinear, quantize
 
-from skulkd.runner.cores import cores_here
-from skulkd.runner.group import SoloGroup
-from skulkd.runner.load import Part, load
-from skulkd.runner.panels import rearrange
+from skulkd.runner.cpu.cores import cores_here
+from skulkd.runner.cpu.panels import rearrange
+from skulkd.runner.cpu.spread import PART_S, Pace, SpreadLinear, bounds, spread
+from skulkd.runner.group.group import RankGroup
+from skulkd.runner.model.load import ShardRange, load
 from skulkd.runner.protocol import Phase
-from skulkd.runner.spread import PART_S, Pace, SpreadLinear, bounds, spread
-from skulkd.store.card_toml import card_from_toml
+from skulkd.store.cards.toml import card_from_toml
 from tests.runner.rank_group import MakeGroup
 from tests.runner.runner_process import DEADLINE_S, Runner
 
@@ -137,7 +137,9 @@ def test_what_does_not_pay_stays_whole(cores: int, part_s: float, sizes: list[in
 
 def test_more_rows_use_more_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     weights = DEEP * WIDE
-    monkeypatch.setattr("skulkd.runner.spread._measured", lambda *_: Pace(0.0, PART_S / weights))
+    monkeypatch.setattr(
+        "skulkd.runner.cpu.spread._measured", lambda *_: Pace(0.0, PART_S / weights)
+    )
     head = Head(Linear(DEEP, WIDE), "__call__")
     spread([head], 4)
     used = [(cut.least // DEEP, len(cut.parts) + 1) for cut in head.inner.cuts]
@@ -187,7 +189,7 @@ def test_parts_hold_every_output_once(outputs: int, parts: int) -> None:
 
 def test_a_model_in_parts_says_what_it_says_whole(tiny: Path) -> None:
     card = card_from_toml((tiny / "card.toml").read_text(), "card.toml")
-    part = Part(SoloGroup(), 0, card.n_layers)
+    part = ShardRange(RankGroup(), 0, card.n_layers)
     model = load(tiny, card, part=part, trust_remote_code=False, on_layer=lambda *_: None).model
     prompts = mx.array([[3 + (7 * at + row) % 200 for at in range(19)] for row in range(4)])
     whole = model(prompts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 
-from skulkd.runner.stopping import StopMatcher, first_stop, held_back
+from skulkd.runner.output.stopping import StopMatcher, first_stop, held_back
 from tests.runner.chunks import assembled, cut_texts
 
 STOPS = ["abcd", "bc", "aab", "\n\n"]

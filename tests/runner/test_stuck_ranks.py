@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from skulkd.runner.faults import NAMES
+from skulkd.runner.faults import FAULTS
 from skulkd.runner.protocol import GenerationOptions, Output, Pulse
 from skulkd.wire.ids import TaskId
 from skulkd.wire.tasks import LoadModel, StartWarmup
@@ -41,7 +41,7 @@ ELSEWHERE = {"wedge_warmup", "stall_connect", "delay", "ignore_cancel"}
 
 
 def test_every_fault_is_tried_here() -> None:
-    assert IN_A_REQUEST.keys() | ELSEWHERE == NAMES
+    assert IN_A_REQUEST.keys() | ELSEWHERE == FAULTS.keys()
 
 
 def stands_in(runner: Runner, sites: set[str | None]) -> Pulse:

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from skulkd.runner.refusals import BadRequest
-from skulkd.runner.template_process import TemplateJob, TemplateProcess
+from skulkd.runner.errors import BadRequest
+from skulkd.runner.prompts.template_process import TemplateJob, TemplateProcess
 from tests.runner.runner_process import Runner
 
 CHILD = """import sys
-from skulkd.runner.template_process import run_child
+from skulkd.runner.prompts.template_process import run_child
 run_child(int(sys.argv[1]))"""
 NESTED = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
 HELLO = [{"role": "user", "content": "hello"}]

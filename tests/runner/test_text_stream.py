@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from hypothesis import given
 
-from skulkd.runner.reasoning import ReasoningSplitter
-from skulkd.runner.stopping import StopMatcher
-from skulkd.runner.text_stream import TextStream
-from skulkd.runner.tools.extractor import ToolExtractor
-from skulkd.runner.tools.hermes import HERMES
+from skulkd.runner.output.stopping import StopMatcher
+from skulkd.runner.output.text_stream import ReasoningSplitter, TextStream
+from skulkd.runner.output.tool_calls import ToolExtractor
+from skulkd.runner.output.tool_formats import HERMES
 from tests.runner.chunks import assembled, cut_texts
 
 CALL = '<tool_call>{"name": "f", "arguments": {}}</tool_call>'

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tokenizers.pre_tokenizers import ByteLevel
 
-from skulkd.runner.token_bytes import byte_level_bytes, sentence_piece_bytes
+from skulkd.runner.output.logprobs import byte_level_bytes, sentence_piece_bytes
 
 
 def test_every_letter_of_the_byte_alphabet_is_one_byte() -> None:

@@ -8,12 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from skulkd.runner.tools.calls import ToolFormat
-from skulkd.runner.tools.choose import choose_format
-from skulkd.runner.tools.extractor import ToolExtractor
-from skulkd.runner.tools.hermes import HERMES
-from skulkd.runner.tools.llama import LLAMA
-from skulkd.runner.tools.mistral import MISTRAL
+from skulkd.runner.output.tool_calls import ToolExtractor
+from skulkd.runner.output.tool_formats import HERMES, LLAMA, MISTRAL, ToolFormat, choose_format
 from skulkd.wire.base import Memory
 from skulkd.wire.cards import ModelCard
 from skulkd.wire.ids import ModelId

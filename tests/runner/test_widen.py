@@ -11,11 +11,11 @@ from mlx.nn.layers.embedding import Embedding
 from mlx.nn.layers.linear import Linear
 from mlx.nn.layers.quantized import quantize
 
-from skulkd.runner.group import SoloGroup, agreed_options
-from skulkd.runner.load import Part, load
+from skulkd.runner.cpu.widen import widen
+from skulkd.runner.group.group import RankGroup, agreed_options
+from skulkd.runner.model.load import ShardRange, load
 from skulkd.runner.protocol import RunnerOptions
-from skulkd.runner.widen import widen
-from skulkd.store.card_toml import card_from_toml
+from skulkd.store.cards.toml import card_from_toml
 
 TOKENS = mx.array([[1, 5, 63]])
 
@@ -80,7 +80,7 @@ def test_nothing_is_read_into_memory_before_it_is_needed() -> None:
 @pytest.mark.parametrize("float32", [False, True])
 def test_a_model_is_loaded_as_it_was_asked_for(tiny: Path, float32: bool) -> None:
     card = card_from_toml((tiny / "card.toml").read_text(), "card.toml")
-    part = Part(SoloGroup(), 0, card.n_layers)
+    part = ShardRange(RankGroup(), 0, card.n_layers)
     loaded = load(
         tiny, card, part=part, trust_remote_code=False, on_layer=lambda *_: None, float32=float32
     )

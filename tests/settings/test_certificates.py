@@ -7,8 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from skulkctl.authority import check_address, check_host, issue, make_authority, usual_names
-from skulkctl.pki_files import authority_of, write_pair
+from skulkctl.certificates.authority import (
+    check_address,
+    check_host,
+    issue,
+    make_authority,
+    usual_names,
+)
+from skulkctl.certificates.files import authority_of, write_pair
 from skulkd.settings.certificates import (
     CertificateError,
     check_files,

@@ -206,11 +206,10 @@ def _rewritten(text: str, raw: dict[str, Any]) -> str:
 
 
 class TestRewrite:
-    def test_changed_section_is_replaced_in_place(self) -> None:
-        raw = {"model_store": STORE, "tracing": {"retention_days": 1}, "hf_token": "hf_abc"}
-        assert _rewritten(TEXT, raw) == TEXT.replace(
-            "tracing: {retention_days: 7}\n", "tracing:\n  retention_days: 1\n"
-        )
+    def test_changed_values_are_replaced_in_place(self) -> None:
+        store = {**STORE, "store_host": "kite2"}
+        raw = {"model_store": store, "tracing": {"retention_days": 1}, "hf_token": "hf_abc"}
+        assert _rewritten(TEXT, raw) == TEXT.replace("kite1", "kite2").replace("7", "1")
 
     def test_removed_section_leaves_every_remark_outside_it(self) -> None:
         assert _rewritten(TEXT, {"hf_token": "hf_abc", "tracing": {"retention_days": 7}}) == (
@@ -226,9 +225,9 @@ class TestRewrite:
             ("---\n# x\n", "---\n# x\napi:\n  listen: a:1\n"),
             ("tracing:\n", "tracing:\napi:\n  listen: a:1\n"),
             ("tracing: {}", None),
-            ("api: {listen: b:1}", "api:\n  listen: a:1\n"),
+            ("api: {listen: b:1}", "api: {listen: 'a:1'}"),
             ("api:\n  listen: b:1\n...\n", "api:\n  listen: a:1\n...\n"),
-            ("{api: {listen: b:1}}", "api:\n  listen: a:1\n"),
+            ("{api: {listen: b:1}}", "{api: {listen: 'a:1'}}"),
             ("hf_token: x\napi: &a {listen: b:1}\n# end", None),
         ],
     )

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from skulkd.store.tiny import TINY_MODEL_ID
+from skulkd.store.imports.tiny_model import TINY_MODEL_ID
 from tests.cluster_live.chatting import question
 from tests.cluster_live.cluster import SERVING, LiveCluster
 from tests.cluster_live.live_node import LiveNode

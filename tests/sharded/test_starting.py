@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from skulkd.store.tiny import TinyShape, make_tiny_model
+from skulkd.store.imports.tiny_model import TinyShape, make_tiny_model
 from tests.cluster_live.chatting import question
 from tests.cluster_live.cluster import LiveCluster, make_cluster
 from tests.daemon_process import wait_until

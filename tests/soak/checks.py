@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
-from collections.abc import Mapping
-
-import psutil
 
 from tests.cluster_live.agreement import SETTLE_S, wait_equal, wait_tidy
 from tests.cluster_live.chatting import question
@@ -14,16 +10,14 @@ from tests.cluster_live.cluster import LiveCluster, runners_of
 from tests.cluster_live.live_node import LiveNode
 from tests.daemon_process import wait_until
 from tests.soak.client import LENGTHS, Texts
+from tests.soak.growth import Inventory, totals, unplace_all, wait_no_growth
 from tests.soak.wanted import Wanted
-
-SLACK = {"threads": 24, "files": 48}
-"""Pools fill up and connections linger; a leak goes on and on."""
 
 log = logging.getLogger(__name__)
 
 
-def check_end(cluster: LiveCluster, wanted: Wanted, texts: Texts, calm: Mapping[str, int]) -> None:
-    """One master, one state, everything placed and ready, answers, and no process too many."""
+def check_end(cluster: LiveCluster, wanted: Wanted, texts: Texts, before: Inventory) -> None:
+    """One master, one state, all placements ready, answers, no growth, no process too many."""
     cluster.wait_formed(cluster.nodes)
     wait_until(lambda: not cluster.nodes[0].state()["tasks"], "no task that is left", SETTLE_S)
     wait_placed(cluster, wanted)
@@ -36,7 +30,9 @@ def check_end(cluster: LiveCluster, wanted: Wanted, texts: Texts, calm: Mapping[
     assert not wanted.wrong_settings(), "a setting that was acknowledged is gone"
     wait_tidy(cluster)
     wait_runners(cluster)
-    wait_small(cluster.nodes[0], calm)
+    unplace_all(cluster)
+    now = wait_no_growth(cluster.nodes[0], before)
+    log.info("%s had %s, has %s: %s", cluster.nodes[0].name, totals(before), totals(now), now)
     for node in cluster.nodes:
         assert node.stop() == 0, node.name
     wait_tidy(cluster)
@@ -86,33 +82,3 @@ def wait_runners(cluster: LiveCluster) -> None:
         return sum(len(node.runner_pids()) for node in cluster.nodes) == ranks
 
     wait_until(fits, f"{ranks} runners", SETTLE_S)
-
-
-def sizes(node: LiveNode) -> dict[str, int]:
-    """What a leak would make grow in the daemon's own process."""
-    process = psutil.Process(node.pid)
-    return {"threads": process.num_threads(), "files": process.num_fds()}
-
-
-def wait_small(node: LiveNode, calm: Mapping[str, int]) -> None:
-    """Until a daemon that lived through it all is about as small as it was before."""
-    found: dict[str, int] = {}
-
-    def small() -> bool:
-        found.update(sizes(node))
-        return all(found[key] <= calm[key] + SLACK[key] for key in calm)
-
-    try:
-        wait_until(small, f"{node.name} to be as small as before", SETTLE_S)
-    except AssertionError as error:
-        error.add_note(f"calm {dict(calm)}, now {found}: {open_files(node)}")
-        raise
-    log.info("%s had %s, has %s", node.name, dict(calm), found)
-
-
-def open_files(node: LiveNode) -> list[str]:
-    process = psutil.Process(node.pid)
-    with contextlib.suppress(psutil.Error):
-        connections = [f"{one.laddr} {one.raddr} {one.status}" for one in process.net_connections()]
-        return [*(one.path for one in process.open_files()), *connections]
-    return []

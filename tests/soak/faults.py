@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from skulkd.store.tiny import TINY_MODEL_ID
+from skulkd.store.imports.tiny_model import TINY_MODEL_ID
 from tests.cluster_live.cluster import LiveCluster
 from tests.cluster_live.lan import Lan
 from tests.cluster_live.live_node import LiveNode, Reply

@@ -7,8 +7,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from skulkd.store.staging_area import StagingArea
-from skulkd.store.uses import name_of
+from skulkd.store.model_ids import unchecked_directory_name
+from skulkd.store.staging.area import StagingArea
 from skulkd.wire.base import Memory
 from skulkd.wire.cards import ModelCard, RuntimeCapabilityCardConfig, VisionCardConfig
 from skulkd.wire.ids import InstanceId, ModelId, NodeId, RunnerId
@@ -66,7 +66,7 @@ def state_with(*instances: MlxRingInstance) -> State:
 
 def stage(area: StagingArea, model_id: str, size_bytes: int = 100, *, at: float = 1000.0) -> Path:
     """A whole copy of one file that was last used at this moment."""
-    path = area.root / name_of(model_id)
+    path = area.root / unchecked_directory_name(model_id)
     path.mkdir(parents=True)
     (path / "weights").write_bytes(os.urandom(size_bytes))
     area.mark_complete(model_id, {"weights": size_bytes})

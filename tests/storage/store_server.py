@@ -6,20 +6,19 @@ import asyncio
 import contextlib
 import json
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 from aiohttp import web
 
-from skulkd.store.access import store_token
-from skulkd.store.host import StoreHost
+from skulkd.store.client.connection import StoreAddress
+from skulkd.store.host.checksums import Checksums
+from skulkd.store.host.registry import Registry
+from skulkd.store.host.server import StoreServer
+from skulkd.store.hub.downloads import HubDownloads
 from skulkd.store.manifest import Manifest
-from skulkd.store.registry import Registry
-from skulkd.store.shelf_files import Hashes
-from skulkd.store.store_link import StoreAddress
-from skulkd.wire.ids import ModelId
-from skulkd.wire.storage import StoreDownload
+from skulkd.store.security import store_token
 
 SECRET = "a-secret-of-the-storage-tests"
 DEADLINE_S = 300.0
@@ -27,29 +26,9 @@ DEADLINE_S = 300.0
 T = TypeVar("T")
 
 
-class NoHub:
-    """A fetcher that is asked and brings nothing."""
-
-    def __init__(self) -> None:
-        self.asked: list[str] = []
-
-    def request(self, model_id: str, gguf_file: str | None = None) -> StoreDownload:
-        self.asked.append(model_id)
-        return StoreDownload(model_id=ModelId(model_id), status="pending", progress=0.0)
-
-    def status(self, model_id: str) -> StoreDownload | None:
-        if model_id not in self.asked:
-            return None
-        return StoreDownload(
-            model_id=ModelId(model_id), status="failed", progress=0.0, error="no hub"
-        )
-
-    def active(self) -> Sequence[StoreDownload]:
-        return []
-
-    def forget(self, model_id: str) -> None:
-        if model_id in self.asked:
-            self.asked.remove(model_id)
+def no_hub(root: Path) -> HubDownloads:
+    """Downloads of a node that may not use the hub: each fails at once."""
+    return HubDownloads(root, {}, offline=True)
 
 
 class LoopThread:
@@ -82,10 +61,10 @@ def address_of(port: int, secret: str = SECRET) -> StoreAddress:
 
 
 @contextlib.contextmanager
-def real_store(root: Path, host: StoreHost | None = None) -> Iterator[StoreAddress]:
+def real_store(root: Path, host: StoreServer | None = None) -> Iterator[StoreAddress]:
     """The address of a server over this directory."""
     thread = LoopThread()
-    host = host or StoreHost(Registry(root), SECRET, NoHub())
+    host = host or StoreServer(Registry(root), SECRET, no_hub(root))
     try:
         yield address_of(thread.run(host.start("127.0.0.1", 0)))
     finally:
@@ -132,7 +111,7 @@ def fake_store(
 
 
 def manifest_of(directory: Path, model_id: str) -> Manifest:
-    return Manifest(model_id, tuple(Hashes(directory).entries()))
+    return Manifest(model_id, tuple(Checksums(directory).entries()))
 
 
 def raw_manifest(model_id: str, *files: dict[str, Any]) -> bytes:

@@ -7,15 +7,17 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from skulkd.store.atomic_directory import no_report
+from skulkd.store.client.connection import RetryPolicy
 from skulkd.store.errors import DownloadError, HubUnreachableError, UnknownModelError
-from skulkd.store.hub import HubFile, choose_files, fetch_model
-from skulkd.store.hub_desk import HubDesk, Retry
-from skulkd.store.progress import Progress, no_report
-from skulkd.store.registry import Registry
-from skulkd.store.tiny import make_tiny_model
+from skulkd.store.host.registry import Registry
+from skulkd.store.hub.client import HubFile, choose_files, fetch_model
+from skulkd.store.hub.downloads import HubDownloads
+from skulkd.store.imports.tiny_model import make_tiny_model
 from tests.storage.cards import card, until
 from tests.storage.hub_server import Hub, serving_hub
 
@@ -54,11 +56,15 @@ def here(path: Path) -> dict[str, bytes]:
 
 
 def test_a_model_arrives_without_what_nobody_loads(hub: Hub, tmp_path: Path) -> None:
-    seen: list[Progress] = []
-    path = fetch_model(MODEL, tmp_path, {"HF_ENDPOINT": hub.url}, seen.append, pause=no_pause)
+    seen: list[tuple[str, int, int | None, str]] = []
+
+    def report(*progress: Any) -> None:
+        seen.append(progress)
+
+    path = fetch_model(MODEL, tmp_path, {"HF_ENDPOINT": hub.url}, report, pause=no_pause)
     assert path == tmp_path / "org--model"
     assert here(path) == wanted(hub)
-    assert seen[-1].done_bytes == seen[-1].total_bytes == sum(map(len, wanted(hub).values()))
+    assert seen[-1][1] == seen[-1][2] == sum(map(len, wanted(hub).values()))
     assert [p.name for p in tmp_path.iterdir()] == ["org--model"]
 
 
@@ -76,7 +82,9 @@ def test_wrong_bytes_are_found_and_fetched_again(hub: Hub, tmp_path: Path, name:
 
 def test_a_hub_that_always_lies_is_given_up_with_the_file(hub: Hub, tmp_path: Path) -> None:
     hub.lies["model.safetensors"] = 1000
-    with pytest.raises(DownloadError, match=r"model\.safetensors of org/model is not what the hub"):
+    with pytest.raises(
+        DownloadError, match=r"model\.safetensors of org/model does not match the hub"
+    ):
         fetch(hub, tmp_path)
     assert not (tmp_path / "org--model").exists()
 
@@ -104,7 +112,7 @@ def test_an_unknown_model_is_said_at_once(hub: Hub, tmp_path: Path) -> None:
 
 def test_nobody_there_is_said_with_the_cause(tmp_path: Path) -> None:
     paused: list[float] = []
-    with pytest.raises(HubUnreachableError, match=r"the hub at .* cannot be reached"):
+    with pytest.raises(HubUnreachableError, match=r"the hub at .* is unreachable"):
         fetch_model(MODEL, tmp_path, {"HF_ENDPOINT": "http://127.0.0.1:9"}, no_report,
                     pause=paused.append)  # fmt: skip
     assert paused == []
@@ -128,9 +136,9 @@ def test_a_pinned_file_brings_its_parts_and_projectors() -> None:
 # --- the desk of the daemon, with real child processes ---
 
 
-def a_desk(hub: Hub, root: Path, **more: object) -> HubDesk:
+def a_desk(hub: Hub, root: Path, **more: object) -> HubDownloads:
     environ = {**os.environ, "HF_ENDPOINT": hub.url, "PYTHONPATH": ":".join(filter(None, sys.path))}
-    return HubDesk(root, environ, retry=Retry(2, 0.01), **more)  # type: ignore[arg-type]
+    return HubDownloads(root, environ, retry=RetryPolicy(attempts=2, first_pause_s=0.01), **more)  # type: ignore[arg-type]
 
 
 async def test_the_desk_fetches_registers_and_remembers(hub: Hub, tmp_path: Path) -> None:
@@ -141,7 +149,7 @@ async def test_the_desk_fetches_registers_and_remembers(hub: Hub, tmp_path: Path
         state = desk.status(MODEL)
         seen.append("" if state is None else state.status)
 
-    desk = a_desk(hub, tmp_path, registry=registry, arrived=arrived)
+    desk = a_desk(hub, tmp_path, registry=registry, on_complete=arrived)
     assert desk.request(MODEL).status in ("pending", "downloading")
     assert [state.model_id for state in desk.active()] == [MODEL]
     await until(lambda: (s := desk.status(MODEL)) and s.status == "complete", "the fetch", 120)
@@ -157,7 +165,7 @@ async def test_a_failure_is_tried_again_and_can_be_asked_for_again(
 ) -> None:
     desk = a_desk(hub, tmp_path)
     with pytest.raises(DownloadError, match="org/typo: the hub has no such model"):
-        await desk.bring(card("org/typo"), lambda done, total: None)
+        await desk.fetch(card("org/typo"), lambda done, total: None)
     state = desk.status("org/typo")
     assert state is not None
     assert (state.status, "no such model" in (state.error or "")) == ("failed", True)
@@ -167,7 +175,7 @@ async def test_a_failure_is_tried_again_and_can_be_asked_for_again(
 
 async def test_a_stopped_desk_leaves_no_process(hub: Hub, tmp_path: Path) -> None:
     desk = a_desk(hub, tmp_path)
-    task = asyncio.create_task(desk.bring(card(MODEL), lambda done, total: None))
+    task = asyncio.create_task(desk.fetch(card(MODEL), lambda done, total: None))
     await until(desk.active, "the fetch")
     await desk.stop()
     with pytest.raises(asyncio.CancelledError):
@@ -177,5 +185,5 @@ async def test_a_stopped_desk_leaves_no_process(hub: Hub, tmp_path: Path) -> Non
 async def test_offline_the_desk_refuses_without_a_process(hub: Hub, tmp_path: Path) -> None:
     desk = a_desk(hub, tmp_path, offline=True)
     with pytest.raises(DownloadError, match="offline"):
-        await desk.bring(card(MODEL), lambda done, total: None)
+        await desk.fetch(card(MODEL), lambda done, total: None)
     assert hub.asked == []

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from skulkd.store.tiny import TINY_MODEL_ID
+from skulkd.store.imports.tiny_model import TINY_MODEL_ID
+from tests.cluster_live.chatting import question, stream
 from tests.cluster_live.cluster import LiveCluster, free_port, make_cluster
 from tests.cluster_live.live_node import LiveNode
-from tests.daemon_process import daemon_environ, spawn_daemon, wait_until
+from tests.daemon_process import spawn_daemon, wait_until
 
 DEADLINE_S = 300.0
-LARGE_BYTES = 512 << 20
+LARGE_BYTES = 1 << 30
 
 
 @pytest.fixture
@@ -38,18 +37,6 @@ def pair(tmp_path: Path) -> Iterator[LiveCluster]:
         yield cluster
     finally:
         cluster.end()
-
-
-def ctl(node: LiveNode, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "skulkctl", *arguments, "--endpoint", f"127.0.0.1:{node.port}"],
-        env=daemon_environ(node.home),
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        timeout=600,
-        check=False,
-    )
 
 
 def downloads_of(node: LiveNode, seen_by: LiveNode) -> dict[str, str]:
@@ -80,10 +67,10 @@ def test_a_node_stages_serves_keeps_and_clears(pair: LiveCluster) -> None:
     assert (copy["modelId"], copy["inUse"]) == (TINY_MODEL_ID, True)
     assert downloads_of(node, host)[TINY_MODEL_ID] == "DownloadCompleted"
 
-    refused = ctl(host, "purge-staging", TINY_MODEL_ID, "--yes")
-    assert refused.returncode == 4, refused.stderr
-    assert f"on {node.name}: instance {instance_id[:8]}" in refused.stderr
-    shown = json.loads(ctl(host, "storage", "--all-nodes", "-o", "json").stdout)
+    refused = host.skulkctl("purge-staging", TINY_MODEL_ID, "--yes")
+    assert refused.code == 4, refused.err
+    assert f"on {node.name}: instance {instance_id[:8]}" in refused.err
+    shown = json.loads(host.skulkctl("storage", "--all-nodes", "-o", "json").out)
     by_name = {item["name"]: item for item in shown["items"]}
     assert by_name["kite2"]["models"][0]["inUseBy"] == [f"instance {instance_id[:8]}", "a runner"]
     assert by_name["kite1"]["storePath"] == str(host.home / "models")
@@ -102,8 +89,8 @@ def add_large_file(host: LiveNode) -> int:
 
 
 def worst_finding(node: LiveNode) -> tuple[int, dict[str, Any]]:
-    done = ctl(node, "timeline", "--check", "--hang-after", "100ms", "-o", "json")
-    return done.returncode, json.loads(done.stdout)["verdict"]["findings"][0]
+    done = node.skulkctl("timeline", "--check", "--hang-after", "100ms", "-o", "json")
+    return done.code, json.loads(done.out)["verdict"]["findings"][0]
 
 
 def test_a_group_that_waits_for_files_is_waiting_and_never_hangs(pair: LiveCluster) -> None:
@@ -118,7 +105,7 @@ def test_a_group_that_waits_for_files_is_waiting_and_never_hangs(pair: LiveClust
         code, found = worst_finding(host)
         if any(one["reason"] == "files" for one in found["waiting"]):
             assert (code, found["state"], found["rule"]) == (0, "WAITING", "FILES")
-            assert ctl(host, "doctor", "-q").returncode == 0
+            assert host.skulkctl("doctor", "-q").code == 0
             seen.append(found)
         statuses = host.state()["runners"].values()
         return len(statuses) == 2 and all("RunnerReady" in status for status in statuses)
@@ -133,6 +120,30 @@ def test_a_group_that_waits_for_files_is_waiting_and_never_hangs(pair: LiveClust
     assert {one["totalBytes"] for one in copies if one["doneBytes"]} <= {total_bytes}
     done = [one["doneBytes"] for one in copies]
     assert done == sorted(done)
+
+
+def test_a_request_does_not_wait_for_a_frozen_store_host(pair: LiveCluster) -> None:
+    host, node = pair.nodes
+    add_large_file(host)
+    placed = node.post(
+        "/place_instance", {"model_id": TINY_MODEL_ID, "excluded_nodes": [host.node_id]}
+    )
+    assert placed.status == 200, placed
+    host.freeze()
+    try:
+        streamed = stream(node, 4)
+        reply = node.post("/v1/chat/completions", question(4))
+        streamed.wait_end()
+    finally:
+        host.thaw()
+    assert (reply.status, reply.headers["retry-after"]) == (503, "5"), reply
+    error = reply.body["error"]
+    assert error["refusal"]["kind"] == "store_unreachable"
+    assert f"waits for its files on {node.name}: store host {host.name}" in error["message"]
+    assert streamed.error is not None
+    assert streamed.error["message"] == error["message"]
+    pair.wait_serving(placed.body["instance_id"])
+    assert node.post("/v1/chat/completions", question(4)).status == 200
 
 
 def test_a_staging_directory_around_the_store_is_refused_at_the_start(tmp_path: Path) -> None:

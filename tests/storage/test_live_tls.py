@@ -6,8 +6,6 @@ import http.client
 import json
 import socket
 import ssl
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -15,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from skulkd.store.tiny import TINY_MODEL_ID, make_tiny_model
+from skulkd.store.imports.tiny_model import TINY_MODEL_ID, make_tiny_model
 from tests.cluster_live.cluster import free_port
 from tests.cluster_live.live_node import ENVIRON
-from tests.daemon_process import DaemonProcess, daemon_environ, spawn_daemon, wait_until
+from tests.daemon_process import DaemonProcess, spawn_daemon, wait_until
+from tests.skulkctl_process import skulkctl
 
 DEADLINE_S = 300.0
 SECRET = "correct-horse-battery-staple"
@@ -38,17 +37,9 @@ class Lab:
         return self.base / "operator"
 
     def ctl(self, *arguments: str, code: int = 0) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "skulkctl", *arguments],
-            env=daemon_environ(self.operator),
-            capture_output=True,
-            text=True,
-            stdin=subprocess.DEVNULL,
-            timeout=600,
-            check=False,
-        )
-        assert done.returncode == code, done.stderr
-        return done.stdout if code == 0 else done.stderr
+        done = skulkctl(*arguments, home=self.operator)
+        assert done.code == code, done.err
+        return done.out if code == 0 else done.err
 
     def start(self, name: str, number: int) -> None:
         """As docs/security.md has it: copy three files, add the lines that were printed."""

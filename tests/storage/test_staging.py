@@ -19,6 +19,7 @@ from aiohttp import web
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from skulkd.store.client.connection import RetryPolicy, StoreAddress
 from skulkd.store.errors import (
     BadManifestError,
     BusyError,
@@ -28,20 +29,19 @@ from skulkd.store.errors import (
     StoreUnreachableError,
     UnknownModelError,
 )
-from skulkd.store.manifest import Manifest, parse_manifest, why_not_a_path
-from skulkd.store.stage import StageJob, fetch_manifest, stage_from_store, stage_model
-from skulkd.store.staging_area import StagingArea
-from skulkd.store.store_link import StoreAddress
-from skulkd.store.tiny import make_tiny_model
-from skulkd.store.transfer import PIECE, Patience, Stopped
+from skulkd.store.imports.tiny_model import make_tiny_model
+from skulkd.store.manifest import Manifest, parse_manifest, path_problem
+from skulkd.store.staging.area import StagingArea
+from skulkd.store.staging.copy_job import CopyJob, copy_from_store, copy_model, fetch_manifest
+from skulkd.store.staging.transfer import PIECE, TransferStopped
 from tests.daemon_process import wait_until
 from tests.storage.store_server import address_of, fake_store, manifest_of, raw_manifest, real_store
 
 ROOT = Path(__file__).parents[2]
 MODEL = "skulk/tiny-llama"
-HASTY = Patience(attempts=3, silence_s=60.0, first_pause_s=0.01, longest_pause_s=0.02)
+HASTY = RetryPolicy(attempts=3, silence_s=60.0, first_pause_s=0.01, longest_pause_s=0.02)
 # A machine that is slow for so long is asked once more, which changes no result.
-EASILY_BORED = Patience(attempts=50, silence_s=1.0, first_pause_s=0.01, longest_pause_s=0.02)
+EASILY_BORED = RetryPolicy(attempts=50, silence_s=1.0, first_pause_s=0.01, longest_pause_s=0.02)
 
 
 @pytest.fixture(scope="module")
@@ -66,11 +66,11 @@ def area(tmp_path: Path) -> StagingArea:
 
 
 def bring(
-    area: StagingArea, store: StoreAddress, job: StageJob | None = None, model_id: str = MODEL
+    area: StagingArea, store: StoreAddress, job: CopyJob | None = None, model_id: str = MODEL
 ) -> Path:
-    job = job or StageJob()
+    job = job or CopyJob()
     manifest = fetch_manifest(store, model_id, job, HASTY)
-    return stage_model(area, store, manifest, job, patience=HASTY)
+    return copy_model(area, store, manifest, job, retry=HASTY)
 
 
 def content(directory: Path) -> dict[str, bytes]:
@@ -82,19 +82,19 @@ def content(directory: Path) -> dict[str, bytes]:
 def test_a_model_arrives_whole_and_marked(
     area: StagingArea, store: StoreAddress, source: Path
 ) -> None:
-    job = StageJob()
+    job = CopyJob()
     path = bring(area, store, job)
     assert content(path) == content(source / "skulk--tiny-llama")
     assert area.is_complete(MODEL)
     assert job.done_bytes == job.total_bytes == sum(map(len, content(path).values()))
-    assert job.done_files == job.total_files == len(content(path))
+    assert job.done_files == len(job.sizes) == len(content(path))
 
 
 def test_a_whole_copy_is_not_fetched_again(area: StagingArea, store: StoreAddress) -> None:
-    manifest = fetch_manifest(store, MODEL, StageJob(), HASTY)
-    stage_model(area, store, manifest, StageJob(), patience=HASTY)
+    manifest = fetch_manifest(store, MODEL, CopyJob(), HASTY)
+    copy_model(area, store, manifest, CopyJob(), retry=HASTY)
     nowhere = address_of(9)
-    assert stage_model(area, nowhere, manifest, StageJob(), patience=HASTY).is_dir()
+    assert copy_model(area, nowhere, manifest, CopyJob(), retry=HASTY).is_dir()
 
 
 def test_what_was_verified_before_and_the_start_of_a_file_are_kept(
@@ -107,7 +107,7 @@ def test_what_was_verified_before_and_the_start_of_a_file_are_kept(
     odd.with_name(odd.name + ".partial").write_bytes(data[:PIECE])
     (path / "older.bin").write_bytes(b"of another version")
     area.unmark(MODEL)
-    job = StageJob()
+    job = CopyJob()
     bring(area, store, job)
     assert job.total_bytes - job.present_bytes == len(data) - PIECE
     assert content(path) == content(source / "skulk--tiny-llama")
@@ -171,13 +171,13 @@ def test_a_stop_ends_it_and_keeps_what_is_there(area: StagingArea, tmp_path: Pat
 
     entry = {"path": "a", "size": 100, "sha256": "0" * 64}
     with fake_store(raw_manifest("org/m", entry), trickle) as store:
-        job = StageJob()
-        patient = Patience(attempts=3, silence_s=120.0)
+        job = CopyJob()
+        patient = RetryPolicy(attempts=3, silence_s=120.0)
         manifest = fetch_manifest(store, "org/m", job, patient)
         stopper = threading.Thread(target=lambda: (asked.wait(300), job.stop()))
         stopper.start()
-        with pytest.raises(Stopped):
-            stage_model(area, store, manifest, job, patience=patient)
+        with pytest.raises(TransferStopped):
+            copy_model(area, store, manifest, job, retry=patient)
         stopper.join()
     assert not area.is_complete("org/m")
 
@@ -186,21 +186,20 @@ def test_a_stop_ends_it_and_keeps_what_is_there(area: StagingArea, tmp_path: Pat
 
 STAGE = """
 import os, pathlib, signal, sys
-from skulkd.store import transfer
-from skulkd.store.stage import StageJob, fetch_manifest, stage_model
-from skulkd.store.staging_area import StagingArea
-from skulkd.store.store_link import StoreAddress
+from skulkd.store.staging.copy_job import CopyJob, copy_model, fetch_manifest
+from skulkd.store.staging.area import StagingArea
+from skulkd.store.client.connection import RetryPolicy, StoreAddress
 root, port, token, model, limit = sys.argv[1:]
-class Doomed(StageJob):
-    def add(self, path, count):
-        super().add(path, count)
+class Doomed(CopyJob):
+    def add_bytes(self, path, count):
+        super().add_bytes(path, count)
         if self.done_bytes - self.present_bytes >= int(limit):
             os.kill(os.getpid(), signal.SIGKILL)
 address = StoreAddress("127.0.0.1", int(port), token)
 job = Doomed()
-patience = transfer.Patience(silence_s=60.0)
-stage_model(StagingArea(pathlib.Path(root)), address,
-            fetch_manifest(address, model, job, patience), job, patience=patience)
+retry = RetryPolicy(silence_s=60.0)
+copy_model(StagingArea(pathlib.Path(root)), address,
+            fetch_manifest(address, model, job, retry), job, retry=retry)
 """
 
 
@@ -220,7 +219,7 @@ def test_after_a_kill_at_most_one_piece_of_each_file_is_sent_again(
         )  # fmt: skip
         assert child.returncode == -signal.SIGKILL
         assert not area.is_complete(MODEL)
-        job = StageJob()
+        job = CopyJob()
         path = bring(area, store, job)
     sent_before = limit
     sent_again = job.total_bytes - job.present_bytes
@@ -236,21 +235,19 @@ def test_what_does_not_fit_is_refused_with_the_sum_and_the_way_out(area: Staging
     huge = {"path": "weights", "size": 1 << 49, "sha256": "0" * 64}
     manifest = parse_manifest(raw_manifest("org/huge", huge), "org/huge")
     with pytest.raises(NoSpaceError) as caught:
-        stage_model(area, address_of(9), manifest, StageJob(), freeable=lambda: 3 << 30)
+        copy_model(area, address_of(9), manifest, CopyJob(), freeable=lambda: 3 << 30)
     message = caught.value.message
     assert "staging org/huge needs 524288.00 GiB more" in message
     assert "are free" in message
     assert "short" in message
-    assert "a purge of staged models that nobody uses would free 3.00 GiB, which is not enough" in (
-        message
-    )
+    assert "purging unused staged models would free 3.00 GiB, which is not enough" in (message)
     assert caught.value.hint == "skulkctl purge-staging --dry-run"
 
 
 def test_a_disk_that_fills_up_meanwhile_is_not_left_full(
     small_disk: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("skulkd.store.stage.SPARE_BYTES", -(1 << 40))
+    monkeypatch.setattr("skulkd.store.staging.copy_job.SPARE_BYTES", -(1 << 40))
     root = tmp_path / "store"
     (root / "org--m").mkdir(parents=True)
     (root / "org--m" / "weights").write_bytes(os.urandom(1 << 20))
@@ -261,7 +258,7 @@ def test_a_disk_that_fills_up_meanwhile_is_not_left_full(
             "model_id": "org/m", "store_path": "org--m", "files": [], "downloaded_at": "",
             "total_bytes": 1, "repo_has_projector": None}}))  # fmt: skip
         with pytest.raises(NoSpaceError, match="became full while org/m was staged"):
-            stage_model(area, store, manifest, StageJob(), patience=HASTY)
+            copy_model(area, store, manifest, CopyJob(), retry=HASTY)
     assert area.copies() == []
     assert os.statvfs(small_disk).f_bavail * 4096 > 100_000
 
@@ -280,7 +277,7 @@ def test_a_model_that_is_not_there_is_unknown(area: StagingArea, store: StoreAdd
 
 
 def test_another_secret_is_told_from_other_trouble(area: StagingArea, store: StoreAddress) -> None:
-    with pytest.raises(DownloadError, match="does not accept our cluster secret"):
+    with pytest.raises(DownloadError, match="does not accept this node's cluster secret"):
         bring(area, address_of(store.port, "another-secret"))
 
 
@@ -329,7 +326,7 @@ def test_a_manifest_that_makes_no_sense_is_refused(raw: bytes) -> None:
 @settings(deadline=None)
 @given(st.text(max_size=30))
 def test_no_accepted_path_leaves_its_directory(path: str) -> None:
-    if why_not_a_path(path) is None:
+    if path_problem(path) is None:
         assert os.path.normpath(f"/root/x/{path}") == f"/root/x/{path}"
 
 
@@ -369,7 +366,7 @@ def test_a_range_that_was_not_asked_for_is_refused(area: StagingArea) -> None:
     (area.path_of("org/m") / "a.partial").write_bytes(RIGHT[:10])
     with (
         fake_store(manifest_for(RIGHT), other) as store,
-        pytest.raises(BadManifestError, match="sends others"),
+        pytest.raises(BadManifestError, match="others sent"),
     ):
         bring(area, store, model_id="org/m")
 
@@ -381,7 +378,7 @@ def test_a_store_that_ignores_ranges_costs_time_and_nothing_else(area: StagingAr
     area.path_of("org/m").mkdir(parents=True)
     (area.path_of("org/m") / "a.partial").write_bytes(RIGHT[:10])
     with fake_store(manifest_for(RIGHT), whole) as store:
-        job = StageJob()
+        job = CopyJob()
         path = bring(area, store, job, model_id="org/m")
     assert (path / "a").read_bytes() == RIGHT
     assert job.done_bytes == len(RIGHT)
@@ -407,8 +404,8 @@ def test_a_store_that_breaks_off_is_asked_for_the_rest(area: StagingArea, way: s
         return response
 
     with fake_store(manifest_for(RIGHT), sixteen_bytes) as store:
-        manifest = fetch_manifest(store, "org/m", StageJob(), HASTY)
-        path = stage_model(area, store, manifest, StageJob(), patience=EASILY_BORED)
+        manifest = fetch_manifest(store, "org/m", CopyJob(), HASTY)
+        path = copy_model(area, store, manifest, CopyJob(), retry=EASILY_BORED)
     assert (path / "a").read_bytes() == RIGHT
     assert list(dict.fromkeys(asked)) == [None, "bytes=16-", "bytes=32-", "bytes=48-"]
 
@@ -464,16 +461,16 @@ class Hashing:
         return json.dumps({"model_id": "org/m", "files": files}).encode()
 
 
-def stage_beside(area: StagingArea, store: StoreAddress, job: StageJob) -> Future[Path]:
+def stage_beside(area: StagingArea, store: StoreAddress, job: CopyJob) -> Future[Path]:
     """A staging in a thread of its own."""
     pool = ThreadPoolExecutor(1)
-    staged = pool.submit(stage_from_store, area, store, "org/m", job, patience=HASTY)
+    staged = pool.submit(copy_from_store, area, store, "org/m", job, retry=HASTY)
     pool.shutdown(wait=False)
     return staged
 
 
 def test_bytes_are_copied_while_the_store_computes_checksums(area: StagingArea) -> None:
-    hashing, job = Hashing(RIGHT), StageJob()
+    hashing, job = Hashing(RIGHT), CopyJob()
     with fake_store(hashing.tell, hashing.file, hashing.listing) as store:
         staged = stage_beside(area, store, job)
         wait_until(lambda: job.done_bytes == len(RIGHT), "every byte", 30.0)
@@ -494,17 +491,17 @@ def test_bytes_are_copied_while_the_store_computes_checksums(area: StagingArea) 
 def test_bytes_that_were_copied_early_are_verified_like_all_others(area: StagingArea) -> None:
     hashing = Hashing(b"wrong" * 16, told=b"right" * 16)
     with fake_store(hashing.tell, hashing.file, hashing.listing) as store:
-        staged = stage_beside(area, store, StageJob())
+        staged = stage_beside(area, store, CopyJob())
         wait_until(lambda: hashing.asked, "the first bytes", 30.0)
         hashing.done.set()
-        with pytest.raises(BadManifestError, match="is not what the store's manifest says"):
+        with pytest.raises(BadManifestError, match="does not match the store's manifest"):
             staged.result(30.0)
     assert not area.is_complete("org/m")
     assert not (area.path_of("org/m") / "a").exists()
 
 
 def test_a_store_without_listings_is_waited_for(area: StagingArea) -> None:
-    hashing, job = Hashing(RIGHT), StageJob()
+    hashing, job = Hashing(RIGHT), CopyJob()
     with fake_store(hashing.tell, hashing.file) as store:
         staged = stage_beside(area, store, job)
         wait_until(lambda: job.hashed is not None, "the first answer", 30.0)
@@ -514,7 +511,7 @@ def test_a_store_without_listings_is_waited_for(area: StagingArea) -> None:
 
 
 def test_a_stop_ends_a_copy_that_waits_for_checksums(area: StagingArea) -> None:
-    hashing, job = Hashing(RIGHT), StageJob()
+    hashing, job = Hashing(RIGHT), CopyJob()
     with fake_store(hashing.tell, hashing.file, hashing.listing) as store:
         staged = stage_beside(area, store, job)
         wait_until(lambda: job.done_bytes == len(RIGHT), "every byte", 30.0)
@@ -536,7 +533,7 @@ def test_checksums_that_take_long_are_waited_for(area: StagingArea) -> None:
         return manifest_for(RIGHT)
 
     with fake_store(manifest, file) as store:
-        job = StageJob()
+        job = CopyJob()
         found: Manifest = fetch_manifest(store, "org/m", job, HASTY)
     assert found.total_bytes == 64
     assert job.total_bytes == 10, "the total is known before the first byte"

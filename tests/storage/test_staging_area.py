@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from skulkd.store.config import check_staging_place
 from skulkd.store.errors import BadModelIdError, BusyError, FileAccessError, StagingPlaceError
-from skulkd.store.staging_area import StagingArea
-from skulkd.store.staging_rules import check_staging_place
-from skulkd.store.uses import models_in_use
+from skulkd.store.retention import models_in_use
+from skulkd.store.staging.area import StagingArea
 from skulkd.wire.ids import NodeId
 from tests.storage.cards import card, instance, stage, state_with
 
@@ -27,7 +27,7 @@ def area(tmp_path: Path) -> StagingArea:
 
 def test_a_missing_area_has_no_copies(area: StagingArea) -> None:
     assert area.copies() == []
-    area.tidy()
+    area.remove_leftovers()
 
 
 def test_copies_are_listed_last_used_first_with_their_sizes(area: StagingArea) -> None:
@@ -77,7 +77,7 @@ def test_a_copy_that_no_id_of_ours_has_is_looked_after_like_any_other(area: Stag
 def test_a_file_where_the_area_should_be_is_said_and_tidying_survives_it(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     area = StagingArea(tmp_path / "file")
-    area.tidy()
+    area.remove_leftovers()
     with pytest.raises(FileAccessError, match="Not a directory"):
         area.copies()
 
@@ -117,7 +117,7 @@ def test_a_kill_in_the_middle_of_a_deletion_leaves_no_half_model(area: StagingAr
     (path / "more").write_bytes(b"x")
     program = f"""
 import os, pathlib, shutil, signal
-from skulkd.store.staging_area import StagingArea
+from skulkd.store.staging.area import StagingArea
 def half(path, **_):
     next(p for p in pathlib.Path(path).iterdir() if p.name == "weights").unlink()
     os.kill(os.getpid(), signal.SIGKILL)
@@ -130,7 +130,7 @@ StagingArea(pathlib.Path({str(area.root)!r})).remove("org--model")
     assert child.returncode == -signal.SIGKILL
     assert area.copies() == []
     assert [path.name[:10] for path in area.root.iterdir()] == [".removing-"]
-    area.tidy()
+    area.remove_leftovers()
     assert list(area.root.iterdir()) == []
 
 
@@ -143,7 +143,7 @@ def test_staging_beside_store_and_models_is_fine(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("staging", "relation"), [("a/b", "is"), ("a/b/c", "lies inside"), ("a", "contains")]
+    ("staging", "relation"), [("a/b", "is"), ("a/b/c", "is inside"), ("a", "contains")]
 )
 @pytest.mark.parametrize("which", ["store", "models"])
 def test_staging_near_originals_is_refused_with_both_paths(
@@ -185,7 +185,7 @@ def test_a_runner_that_still_stops_and_files_on_their_way_count() -> None:
         state_with(),
         NodeId("node-a"),
         running=[card("org/stopping")],
-        moving=[card("org/coming", drafter="org/draft")],
+        staging=[card("org/coming", drafter="org/draft")],
     )
     assert uses["org--stopping"] == ("a runner",)
     assert uses["org--coming"] == ("being staged",)

@@ -6,23 +6,22 @@ import asyncio
 import hashlib
 import json
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from aiohttp import web
 
+from skulkd.store.client import store_client as store_calls
+from skulkd.store.client.connection import RetryPolicy, StoreAddress
+from skulkd.store.config import StoreConfig
 from skulkd.store.errors import DownloadError, NoSpaceError, StoreUnreachableError
-from skulkd.store.files_meter import FilesMeter
+from skulkd.store.imports.tiny_model import TinyShape, make_tiny_model
 from skulkd.store.library import ModelLibrary
-from skulkd.store.progress_events import Entry, Throttle
-from skulkd.store.room import StoreRoom, Surroundings, build_store
-from skulkd.store.setup import StoreSetup
-from skulkd.store.stage import StageJob
-from skulkd.store.staging_area import StagingArea
-from skulkd.store.store_link import StoreAddress
-from skulkd.store.tiny import TinyShape, make_tiny_model
-from skulkd.store.transfer import Patience
+from skulkd.store.service import StoreDeps, StoreService, build_store
+from skulkd.store.staging import manager as staging
+from skulkd.store.staging.area import StagingArea
+from skulkd.store.staging.copy_job import CopyJob
+from skulkd.store.staging.progress import DownloadEntry, Throttle, TransferProgress
 from skulkd.wire.config import DownloadSection, ModelStoreSection, StagingSection
 from skulkd.wire.downloads import (
     DownloadCompleted,
@@ -32,14 +31,14 @@ from skulkd.wire.downloads import (
     DownloadProgress,
     DownloadProgressData,
 )
-from skulkd.wire.ids import NodeId
+from skulkd.wire.ids import ModelId, NodeId
 from skulkd.wire.state import State
 from tests.storage.cards import card, instance, shard, stage, state_with, until
 from tests.storage.store_server import SECRET, fake_store, raw_manifest, real_store
 
 MODEL = "skulk/tiny-llama"
 NODE = NodeId("node-a")
-HASTY = Patience(attempts=2, silence_s=60.0, first_pause_s=0.01, longest_pause_s=0.01)
+HASTY = RetryPolicy(attempts=2, silence_s=60.0, first_pause_s=0.01, longest_pause_s=0.01)
 
 
 class Rig:
@@ -56,10 +55,10 @@ class Rig:
             store_path="/nowhere",
             **store,
         )
-        setup = StoreSetup(home / "models", offline, section, None, StagingSection(), area)
+        setup = StoreConfig(home / "models", offline, section, None, StagingSection(), area)
         library = ModelLibrary.over(home / "models")
         library._staging = area
-        around = Surroundings(
+        around = StoreDeps(
             node_id=NODE,
             state=lambda: self.state,
             view=lambda: self.state,
@@ -72,8 +71,8 @@ class Rig:
             secret=SECRET,
         )
         self.area = area
-        self.room: StoreRoom = build_store(setup, library, around)
-        self.room.staging.patience = HASTY
+        self.room: StoreService = build_store(setup, library, around)
+        self.room.staging.retry = HASTY
 
     def kinds(self) -> list[type[DownloadProgress]]:
         return list(dict.fromkeys(type(entry) for entry in self.told))
@@ -137,7 +136,6 @@ async def test_two_who_ask_at_once_share_one_transfer(rig: Rig) -> None:
 
 
 async def test_a_missing_optional_companion_does_not_stop_a_model(rig: Rig) -> None:
-    rig.room.setup = replace(rig.room.setup)
     await rig.room.staging.ensure(shard(card(MODEL, sidecar="skulk/no-such")))
     assert rig.area.is_complete(MODEL)
 
@@ -148,10 +146,10 @@ async def test_missing_vision_weights_do(rig: Rig) -> None:
 
 
 async def test_a_model_that_neither_store_nor_hub_gives_fails_with_the_cause(rig: Rig) -> None:
-    with pytest.raises(DownloadError, match="the store host cannot fetch no/such: no hub"):
+    with pytest.raises(DownloadError, match=r"the store host cannot download no/such: .*offline"):
         await rig.room.staging.ensure(shard(card("no/such")))
     assert isinstance(rig.told[-1], DownloadFailed)
-    assert "no hub" in rig.told[-1].error_message
+    assert "offline" in rig.told[-1].error_message
 
 
 async def test_without_the_fallback_nobody_asks_the_hub(
@@ -162,7 +160,7 @@ async def test_without_the_fallback_nobody_asks_the_hub(
         await rig.room.staging.ensure(shard(card("no/such")))
 
 
-async def test_a_host_that_is_down_is_told_from_a_missing_model(tmp_path: Path) -> None:
+async def test_a_host_that_is_down_is_not_a_missing_model(tmp_path: Path) -> None:
     rig = Rig(tmp_path, 9)
     with pytest.raises(StoreUnreachableError, match="refused"):
         await rig.room.staging.ensure(shard(card(MODEL)))
@@ -181,7 +179,7 @@ async def test_what_does_not_fit_says_what_a_purge_would_free(tmp_path: Path) ->
         rig.state = state_with(instance(card("org/used"), NODE))
         with pytest.raises(NoSpaceError, match=r"would free 0\.00 GiB, which is not enough"):
             await rig.room.staging.ensure(shard(card("org/huge")))
-    assert rig.room.caretaker.freeable_bytes() // (1 << 20) == 4
+    assert rig.room.evictor.freeable_bytes() // (1 << 20) == 4
 
 
 class SlowStore:
@@ -220,7 +218,7 @@ async def test_a_purge_while_a_model_is_staged_leaves_it_alone(tmp_path: Path) -
         rig = Rig(tmp_path, store.port)
         staging = asyncio.create_task(rig.room.staging.ensure(shard(card("org/m"))))
         await until(lambda: slow.asked, "the transfer")
-        result = await rig.room.caretaker.purge(None)
+        result = await rig.room.evictor.purge(None)
         assert [m.reasons for m in result.skipped] == [["being staged"]]
         assert result.purged == []
         slow.finish()
@@ -233,18 +231,18 @@ async def test_a_purge_while_a_model_is_staged_leaves_it_alone(tmp_path: Path) -
 async def test_a_purge_while_a_model_is_loaded_leaves_it_alone(rig: Rig) -> None:
     await rig.room.staging.ensure(shard(card(MODEL)))
     rig.state = state_with(instance(card(MODEL), NODE))
-    result = await rig.room.caretaker.purge(MODEL)
+    result = await rig.room.evictor.purge(MODEL)
     assert [m.reasons for m in result.skipped] == [["instance 1f2e3d4c"]]
     assert rig.area.is_complete(MODEL)
     rig.state = State()
-    result = await rig.room.caretaker.purge(MODEL)
+    result = await rig.room.evictor.purge(MODEL)
     assert result.freed_bytes > 0
     assert rig.area.copies() == []
 
 
 async def test_who_needs_a_model_that_is_being_deleted_gets_a_new_copy(rig: Rig) -> None:
     await rig.room.staging.ensure(shard(card(MODEL)))
-    purge = asyncio.create_task(rig.room.caretaker.purge(MODEL))
+    purge = asyncio.create_task(rig.room.evictor.purge(MODEL))
     await until(lambda: rig.room.staging.removing or purge.done(), "the deletion")
     path = await rig.room.staging.ensure(shard(card(MODEL)))
     await purge
@@ -263,10 +261,10 @@ async def test_when_nobody_waits_any_more_the_transfer_ends(tmp_path: Path) -> N
         await until(lambda: slow.asked, "the transfer")
         tasks[0].cancel()
         await asyncio.wait(tasks[:1])
-        assert [c.model_id for c in rig.room.staging.moving] == ["org/m"]
+        assert [c.model_id for c in rig.room.staging.active] == ["org/m"]
         tasks[1].cancel()
         await asyncio.wait(tasks)
-        await until(lambda: not rig.room.staging.moving, "the end of the job")
+        await until(lambda: not rig.room.staging.active, "the end of the job")
     assert isinstance(rig.told[-1], DownloadPending)
     assert not rig.area.is_complete("org/m")
 
@@ -278,14 +276,14 @@ async def test_the_state_learns_what_is_here_and_what_the_store_offers(
     rig: Rig, tmp_path: Path
 ) -> None:
     make_tiny_model(tmp_path / "models", "local/one")
-    await rig.room.announcer.look_now()
+    await rig.room.inventory.refresh()
     by_model = {entry.shard_metadata.model_card.model_id: entry for entry in rig.told}
     assert isinstance(by_model["local/one"], DownloadCompleted)
     assert isinstance(by_model[MODEL], DownloadPending)
     assert by_model[MODEL].total.in_bytes > 1_000_000
     assert by_model[MODEL].shard_metadata.model_card.n_layers == 8
     before = len(rig.told)
-    await rig.room.announcer.look_now()
+    await rig.room.inventory.refresh()
     assert len(rig.told) == before
 
 
@@ -294,7 +292,7 @@ async def test_a_model_that_vanished_is_no_longer_told_to_be_here(rig: Rig) -> N
         node_id=NODE, shard_metadata=shard(card("org/gone")), total={"in_bytes": 1}
     )
     rig.state = State(downloads={NODE: [gone]})
-    await rig.room.announcer.look_now()
+    await rig.room.inventory.refresh()
     last = [e for e in rig.told if e.shard_metadata.model_card.model_id == "org/gone"]
     assert [type(entry) for entry in last] == [DownloadPending]
 
@@ -304,7 +302,7 @@ async def test_a_failure_stays_visible_until_somebody_tries_again(rig: Rig) -> N
         node_id=NODE, shard_metadata=shard(card(MODEL)), error_message="disk full"
     )
     rig.state = State(downloads={NODE: [failed]})
-    await rig.room.announcer.look_now()
+    await rig.room.inventory.refresh()
     assert MODEL not in [entry.shard_metadata.model_card.model_id for entry in rig.told]
 
 
@@ -321,8 +319,12 @@ class Watch:
         return self.now
 
 
-def a_meter(watch: Watch, told: list[DownloadProgress], total_bytes: int = 1000) -> FilesMeter:
-    return FilesMeter(Entry(NODE, shard(card(MODEL))), told.append, watch, total_bytes)
+def a_meter(
+    watch: Watch, told: list[DownloadProgress], total_bytes: int = 1000
+) -> TransferProgress:
+    return TransferProgress(
+        DownloadEntry(NODE, shard(card(MODEL))), told.append, watch, total_bytes
+    )
 
 
 def last_data(told: list[DownloadProgress]) -> DownloadProgressData:
@@ -334,12 +336,12 @@ def last_data(told: list[DownloadProgress]) -> DownloadProgressData:
 def test_progress_tells_bytes_rate_and_time_left() -> None:
     watch, told = Watch(), []
     meter = a_meter(watch, told)
-    job = StageJob(total_bytes=1000, total_files=2, present_bytes=200, done_bytes=200)
+    job = CopyJob(total_bytes=1000, present_bytes=200, done_bytes=200)
     job.sizes, job.file_bytes = {"a": 400, "b": 600}, {"a": 200}
-    meter.update_stage(job)
+    meter.update_copy(job)
     watch.now += 2.0
     job.done_bytes, job.done_files, job.file_bytes = 600, 1, {"a": 400, "b": 200}
-    meter.update_stage(job)
+    meter.update_copy(job)
     data = last_data(told)
     assert (data.downloaded.in_bytes, data.total.in_bytes) == (600, 1000)
     assert data.downloaded_this_session.in_bytes == 400
@@ -352,61 +354,102 @@ def test_progress_tells_bytes_rate_and_time_left() -> None:
 def test_the_total_is_told_as_soon_as_the_store_knows_it() -> None:
     watch, told = Watch(), []
     meter = a_meter(watch, told, total_bytes=15)
-    job = StageJob()
-    meter.update_stage(job)
+    job = CopyJob()
+    meter.update_copy(job)
     assert last_data(told).total.in_bytes == 15, "what the card says, until then"
     watch.now += 0.25
     job.total_bytes, job.hashed = 6000, (1500, 6000)
-    meter.update_stage(job)
+    meter.update_copy(job)
     assert last_data(told).total.in_bytes == 6000
-    assert meter.shown().detail == "the store is computing checksums (25 %)"
+    assert meter.current().detail == "the store is computing checksums (25 %)"
 
 
 def test_time_before_the_first_byte_does_not_count_for_the_rate() -> None:
     watch, told = Watch(), []
     meter = a_meter(watch, told)
-    job = StageJob(total_bytes=1000)
+    job = CopyJob(total_bytes=1000)
     for _ in range(40):
-        meter.update_stage(job)
+        meter.update_copy(job)
         watch.now += 1.0
     for _ in range(3):
         watch.now += 1.0
         job.done_bytes += 100
-        meter.update_stage(job)
-    assert meter.shown().bytes_per_second == pytest.approx(75.0, rel=0.35)
-    assert meter.shown().seconds_left == pytest.approx(9.0, rel=0.35)
+        meter.update_copy(job)
+    assert meter.current().bytes_per_second == pytest.approx(75.0, rel=0.35)
+    assert meter.current().seconds_left == pytest.approx(9.0, rel=0.35)
 
 
 def test_a_transfer_that_stands_still_says_so_and_why() -> None:
     watch, told = Watch(), []
     meter = a_meter(watch, told)
-    job = StageJob(total_bytes=1000)
-    job.add("a", 100)
-    meter.update_stage(job)
-    job.failed("a: the connection broke (attempt 1 of 5 failed)")
+    job = CopyJob(total_bytes=1000)
+    job.add_bytes("a", 100)
+    meter.update_copy(job)
+    job.set_retrying("a: the connection broke (attempt 1 of 5 failed)")
     for _ in range(30):
         watch.now += 1.0
-        meter.update_stage(job)
-    shown = meter.shown()
-    assert (shown.still_s, shown.bytes_per_second, shown.seconds_left) == (30.0, 0.0, None)
+        meter.update_copy(job)
+    shown = meter.current()
+    assert (shown.idle_s, shown.bytes_per_second, shown.seconds_left) == (30.0, 0.0, None)
     assert shown.detail == "a: the connection broke (attempt 1 of 5 failed)"
-    job.add("a", 1)
-    meter.update_stage(job)
-    assert (meter.shown().still_s, meter.shown().detail) == (0.0, None)
+    job.add_bytes("a", 1)
+    meter.update_copy(job)
+    assert (meter.current().idle_s, meter.current().detail) == (0.0, None)
 
 
 def test_a_store_that_computes_checksums_does_not_stand_still() -> None:
     watch, told = Watch(), []
     meter = a_meter(watch, told)
-    job = StageJob(total_bytes=1000)
+    job = CopyJob(total_bytes=1000)
     for done in range(40):
         watch.now += 1.0
         job.hashed = (done, 1000)
-        meter.update_stage(job)
-    assert meter.shown().still_s == 0.0
+        meter.update_copy(job)
+    assert meter.current().idle_s == 0.0
     watch.now += 20.0
-    meter.update_stage(job)
-    assert meter.shown().still_s == 20.0
+    meter.update_copy(job)
+    assert meter.current().idle_s == 20.0
+
+
+async def test_a_copy_stalls_when_its_store_is_silent_and_only_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staging, "IDLE_S", 0.0)
+    monkeypatch.setattr(store_calls, "PROBE_S", 0.1)
+    release, healthy, asked = asyncio.Event(), asyncio.Event(), 0
+
+    async def hangs(_request: web.Request) -> web.Response:
+        await release.wait()
+        return web.Response(status=404)
+
+    async def health(_request: web.Request) -> web.Response:
+        nonlocal asked
+        asked += 1
+        await healthy.wait()
+        return web.json_response({})
+
+    app = web.Application()
+    app.router.add_get("/health", health)
+    app.router.add_get("/{rest:.*}", hangs)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    rig = Rig(tmp_path, runner.addresses[0][1])
+    rig.room.staging.on_stall = lambda: changes.append(rig.room.staging.stalled())
+    changes: list[dict[ModelId, str]] = []
+    bringing = asyncio.create_task(rig.room.staging.ensure(shard(card(MODEL))))
+    await until(lambda: changes, "the copy to stall")
+    assert "store host elsewhere does not respond: the store at http://127" in changes[0][MODEL]
+    healthy.set()
+    await until(lambda: len(changes) == 2, "the store to answer")
+    before = asked
+    await until(lambda: asked > before + 2, "further questions")
+    assert changes[1:] == [{}]
+    assert not bringing.done()
+    bringing.cancel()
+    await asyncio.wait({bringing})
+    release.set()
+    await runner.cleanup()
 
 
 async def test_progress_of_a_model_is_known_only_while_it_is_on_its_way(tmp_path: Path) -> None:

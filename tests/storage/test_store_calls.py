@@ -9,15 +9,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 import pytest
 
-from skulkd.store import store_calls
+from skulkd.store.client import store_client as store_calls
+from skulkd.store.client.connection import StoreAddress
+from skulkd.store.client.store_client import RemoteUploads, StoreClient
 from skulkd.store.errors import StoreUnreachableError
-from skulkd.store.store_calls import StoreCalls
-from skulkd.store.store_link import StoreAddress
-from skulkd.store.uploads import RemoteUploads
 
 
 @pytest.fixture
-def frozen() -> Iterator[StoreCalls]:
+def frozen() -> Iterator[StoreClient]:
     """The kernel takes connections for a process that is not run."""
     with socket.create_server(("127.0.0.1", 0), backlog=128) as server:
         address = StoreAddress("127.0.0.1", server.getsockname()[1], "token")
@@ -25,7 +24,7 @@ def frozen() -> Iterator[StoreCalls]:
         async def find() -> StoreAddress:
             return address
 
-        yield StoreCalls(find)
+        yield StoreClient(find)
 
 
 async def nothing(_model_id: str) -> None:
@@ -37,7 +36,7 @@ async def stalled() -> AsyncIterator[bytes]:
     await asyncio.Event().wait()
 
 
-ASKED: dict[str, Callable[[StoreCalls], Awaitable[object]]] = {
+ASKED: dict[str, Callable[[StoreClient], Awaitable[object]]] = {
     "health": lambda calls: calls.health(),
     "registry": lambda calls: calls.registry(),
     "card": lambda calls: calls.card("org/model"),
@@ -51,17 +50,17 @@ ASKED: dict[str, Callable[[StoreCalls], Awaitable[object]]] = {
 
 @pytest.mark.parametrize("ask", [pytest.param(ask, id=name) for name, ask in ASKED.items()])
 async def test_a_frozen_store_host_is_given_up(
-    frozen: StoreCalls,
+    frozen: StoreClient,
     monkeypatch: pytest.MonkeyPatch,
-    ask: Callable[[StoreCalls], Awaitable[object]],
+    ask: Callable[[StoreClient], Awaitable[object]],
 ) -> None:
     monkeypatch.setattr(store_calls, "PROBE_S", 0.1)
-    with pytest.raises(StoreUnreachableError, match="did not answer within"):
+    with pytest.raises(StoreUnreachableError, match="did not respond within"):
         await ask(frozen)
 
 
 async def test_questions_to_a_frozen_store_host_leave_the_daemon_its_threads(
-    frozen: StoreCalls,
+    frozen: StoreClient,
 ) -> None:
     usual_threads = min(32, (os.cpu_count() or 1) + 4)
     waiting = [asyncio.create_task(frozen.registry()) for _ in range(usual_threads + 1)]

@@ -17,14 +17,14 @@ from typing import Any
 
 import pytest
 
-from skulkd.store.access import may_use_store, store_token
+from skulkd.store.client.connection import StoreAddress, StoreConnection
 from skulkd.store.errors import FileAccessError, UnknownModelError
-from skulkd.store.host import StoreHost
-from skulkd.store.registry import Registry
-from skulkd.store.store_link import StoreAddress, StoreLink
-from skulkd.store.tiny import make_tiny_model
+from skulkd.store.host.registry import Registry
+from skulkd.store.host.server import StoreServer
+from skulkd.store.imports.tiny_model import make_tiny_model
+from skulkd.store.security import may_use_store, store_token
 from skulkd.wire.storage import StoreHealth, StoreRegistryEntry
-from tests.storage.store_server import SECRET, NoHub, real_store
+from tests.storage.store_server import SECRET, no_hub, real_store
 
 ROOT = Path(__file__).parents[2]
 MODEL = "skulk/tiny-llama"
@@ -61,13 +61,15 @@ class Reply:
         return json.loads(self.body)
 
 
-def get(store: StoreAddress, path: str, method: str = "GET", **headers: str) -> Reply:
+def get(
+    store: StoreAddress, path: str, method: str = "GET", body: str | None = None, **headers: str
+) -> Reply:
     names = {name.replace("_", "-"): value for name, value in headers.items()}
     connection = http.client.HTTPConnection(store.host, store.port, timeout=600)
     try:
         sent = {"Authorization": f"Bearer {store.token}", **names}
         encoded = {name: value.encode() for name, value in sent.items()}
-        connection.request(method, path, headers=encoded)
+        connection.request(method, path, body, headers=encoded)
         answer = connection.getresponse()
         return Reply(answer.status, answer.headers, answer.read())
     finally:
@@ -200,26 +202,29 @@ def test_a_file_that_changes_gets_a_new_checksum(store: StoreAddress, root: Path
 
 
 def test_downloads_are_asked_of_the_fetcher_unless_the_model_is_there(root: Path) -> None:
-    hub = NoHub()
-    with real_store(root, StoreHost(Registry(root), SECRET, hub)) as store:
-        link = StoreLink(store)
+    hub = no_hub(root)
+    with real_store(root, StoreServer(Registry(root), SECRET, hub)) as store:
+        link = StoreConnection(store)
         answer = link.json(f"/models/{IN_URL}/download", method="POST")
         assert answer == {"modelId": MODEL, "status": "complete", "progress": 1.0}
-        assert hub.asked == []
-        answer = link.json("/models/no%2Fsuch/download", method="POST", body={"gguf_file": "x"})
+        assert hub.status(MODEL) is None
+        answer = get(store, "/models/no%2Fsuch/download", "POST", '{"gguf_file": "x"}').json()
         assert answer == {"modelId": "no/such", "status": "pending", "progress": 0.0}
         state = link.json("/models/no%2Fsuch/download/status")
-        assert (state["status"], state["error"]) == ("failed", "no hub")
+        assert state["status"] == "failed"
+        assert "offline" in state["error"]
         with pytest.raises(UnknownModelError):
             link.json("/models/never%2Fasked/download/status")
         assert link.json("/downloads") == []
-        link.drop()
+        link.close()
 
 
 def test_deleting_removes_files_and_entry_but_not_what_is_in_use(tmp_path: Path) -> None:
     make_tiny_model(tmp_path)
     held = {"why": "instance 1"}
-    host = StoreHost(Registry(tmp_path), SECRET, NoHub(), held=lambda _: held.get("why"))
+    host = StoreServer(
+        Registry(tmp_path), SECRET, no_hub(tmp_path), in_use_reason=lambda _: held.get("why")
+    )
     with real_store(tmp_path, host) as store:
         answer = get(store, f"/models/{IN_URL}", method="DELETE")
         assert (answer.status, b"instance 1" in answer.body) == (409, True)
@@ -277,7 +282,7 @@ def test_a_kill_while_the_registry_is_written_keeps_the_old_one(tmp_path: Path) 
     program = f"""
 import os, pathlib, signal
 os.fsync = lambda fd: os.kill(os.getpid(), signal.SIGKILL)
-from skulkd.store.registry import Registry
+from skulkd.store.host.registry import Registry
 Registry(pathlib.Path({str(tmp_path)!r})).add("org/two")
 """
     child = subprocess.run(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from skulkd.store.transfer_rate import Sample, TransferMeter, moving_rate, seconds_left
+from skulkd.store.staging.progress import RateMeter, Sample, moving_rate, seconds_left
 
 STEADY: list[Sample] = [(float(second), 100 * second) for second in range(60)]
 
@@ -48,7 +48,7 @@ def test_the_time_left_is_told_only_when_it_is_known(
 
 
 def test_a_meter_forgets_what_lies_before_its_window() -> None:
-    meter = TransferMeter(0.0)
+    meter = RateMeter(0.0)
     for moment, done in STEADY:
         meter.add(moment, done)
     assert len(meter._samples) <= 12
@@ -56,10 +56,10 @@ def test_a_meter_forgets_what_lies_before_its_window() -> None:
 
 
 def test_bytes_after_a_pause_begin_a_new_window() -> None:
-    meter = TransferMeter(0.0)
+    meter = RateMeter(0.0)
     for second in range(1, 31):
         meter.add(float(second), 0)
-    assert (meter.rate(30.0), meter.still_s(30.0)) == (0.0, 30.0)
+    assert (meter.rate(30.0), meter.idle_s(30.0)) == (0.0, 30.0)
     meter.add(31.0, 500)
     meter.add(32.0, 1000)
-    assert (meter.rate(32.0), meter.still_s(32.0)) == (500.0, 0.0)
+    assert (meter.rate(32.0), meter.idle_s(32.0)) == (500.0, 0.0)

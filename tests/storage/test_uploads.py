@@ -16,15 +16,14 @@ import aiohttp
 import pytest
 
 from skulkd.api.services import Services
-from skulkd.store.host import StoreHost
-from skulkd.store.registry import Registry
-from skulkd.store.tiny import TINY_MODEL_ID, make_tiny_model
-from skulkd.store.upload_files import MOST_UPLOADS, UploadFiles
-from skulkd.store.uploads import LocalUploads
+from skulkd.store.host.registry import Registry
+from skulkd.store.host.server import StoreServer
+from skulkd.store.host.uploads import MOST_UPLOADS, LocalUploads, UploadFiles
+from skulkd.store.imports.tiny_model import TINY_MODEL_ID, make_tiny_model
 from skulkd.wire.downloads import DownloadCompleted
 from tests.api.in_process import SECRET, serving, some_services
 from tests.storage.cards import until
-from tests.storage.store_server import NoHub, real_store
+from tests.storage.store_server import no_hub, real_store
 from tests.storage.test_storage_api import store_flags
 
 PATH = "/v1/model-uploads"
@@ -112,7 +111,7 @@ async def test_a_model_is_there_when_all_of_it_has_arrived(
     _, place = await operator.ask("GET", PATH)
     assert (place["target"], place["directory"]) == ("models", str(tmp_path / "models"))
     await operator.send(model)
-    assert await node.inference.models.local_models() == ()
+    assert await node.models.list() == ()
     status, done = await operator.commit()
     assert (status, done["target"]) == (200, "models")
     assert done["sizeBytes"] == sum(map(len, model.values()))
@@ -214,7 +213,7 @@ async def test_a_wrong_offset_says_where_to_go_on(
     await operator.begin(listed(model))
     status, answer = await operator.put("config.json", b"x", 5)
     assert (status, kind_of(answer)) == (409, "upload_offset")
-    assert "goes on at byte 0, not at 5" in answer["error"]["message"]
+    assert "continues at byte 0, not at 5" in answer["error"]["message"]
 
 
 async def test_a_link_in_the_way_is_not_followed(
@@ -302,7 +301,7 @@ def store(tmp_path: Path) -> Iterator[tuple[Registry, int]]:
         await asyncio.to_thread(registry.add, model_id)
 
     uploads = LocalUploads(UploadFiles(registry.root), "store", arrived)
-    host = StoreHost(registry, SECRET, NoHub(), uploads=uploads)
+    host = StoreServer(registry, SECRET, no_hub(registry.root), uploads=uploads)
     with real_store(registry.root, host) as address:
         yield registry, address.port
 
@@ -327,7 +326,7 @@ async def test_a_node_passes_an_upload_on_to_the_store(
         status, answer = await operator.begin(listed(model))
         assert (status, kind_of(answer)) == (409, "model_exists")
         # The node offers it at once, without waiting for its next look at the store.
-        assert TINY_MODEL_ID in [card.model_id for card in node.store.announcer.cards()]
+        assert TINY_MODEL_ID in [card.model_id for card in node.store.inventory.cards()]
     assert not (home / "models" / "skulk--tiny-llama").exists()
     assert json.loads((registry.root / "registry.json").read_bytes())
 

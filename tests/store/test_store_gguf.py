@@ -25,11 +25,10 @@ from skulkd.store.errors import (
     StoreError,
     UnsupportedModelError,
 )
-from skulkd.store.gguf_file import open_gguf
-from skulkd.store.gguf_import import import_gguf
-from skulkd.store.gguf_model import llama3_factors
+from skulkd.store.imports.gguf_config import llama3_factors
+from skulkd.store.imports.gguf_file import open_gguf
+from skulkd.store.imports.gguf_import import import_gguf
 from skulkd.store.library import ModelLibrary
-from skulkd.store.progress import Progress
 from tests.store.child import run_mlx
 from tests.store.gguf_samples import BYTES, SPECIAL, TOKENS, Sample, Type
 
@@ -306,15 +305,17 @@ def test_flipped_bytes_never_escape_as_another_error(
 
 
 def test_progress_counts_every_byte_and_names_tensors(tmp_path: Path, paths: Paths) -> None:
-    seen: list[Progress] = []
-    path = import_gguf(
-        Sample().write(tmp_path / "x.gguf"), paths.models, "local/x", report=seen.append
-    )
-    assert seen[0].item == "model.embed_tokens.weight"
-    assert [p.done_bytes for p in seen] == sorted(p.done_bytes for p in seen)
+    seen: list[tuple[str, int, int | None, str]] = []
+
+    def report(*progress: Any) -> None:
+        seen.append(progress)
+
+    path = import_gguf(Sample().write(tmp_path / "x.gguf"), paths.models, "local/x", report=report)
+    assert seen[0][3] == "model.embed_tokens.weight"
+    assert [done for _, done, _, _ in seen] == sorted(done for _, done, _, _ in seen)
     index = json.loads((path / "model.safetensors.index.json").read_text())
-    assert seen[-1].done_bytes == seen[-1].total_bytes == index["metadata"]["total_size"]
-    assert set(index["weight_map"]) == {p.item for p in seen[:-1]}
+    assert seen[-1][1] == seen[-1][2] == index["metadata"]["total_size"]
+    assert set(index["weight_map"]) == {item for _, _, _, item in seen[:-1]}
 
 
 def test_a_taken_id_is_refused_unless_it_is_to_be_replaced(tmp_path: Path, paths: Paths) -> None:

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from skulkd.settings.paths import Paths
-from skulkd.store.building import build_model, remove_leftovers
+from skulkd.store.atomic_directory import build_model, remove_leftovers
 from skulkd.store.errors import BadModelIdError, ModelExistsError, UnknownModelError
+from skulkd.store.imports.tiny_model import TINY_MODEL_ID, make_tiny_model
 from skulkd.store.library import ModelLibrary
-from skulkd.store.tiny import TINY_MODEL_ID, make_tiny_model
 from tests.store.child import ROOT
 
 WEIGHTS = "model.safetensors"
@@ -185,7 +185,7 @@ def test_leftovers_go_and_directories_in_use_stay(paths: Paths) -> None:
 
 def test_the_daemon_can_ask_without_heavy_imports() -> None:
     program = (
-        "import sys, skulkd.store.library, skulkd.store.cards, skulkd.store.catalogue\n"
+        "import sys, skulkd.store.library, skulkd.store.service, skulkd.store.cards.model_list\n"
         "heavy = {'numpy', 'mlx', 'mlx_lm', 'tokenizers', 'gguf', 'transformers', 'safetensors'}\n"
         "sys.exit(', '.join(heavy & set(sys.modules)) or 0)"
     )

@@ -13,15 +13,17 @@ from typing import Any
 import aiohttp
 
 from skulkd.peers import Peers
-from skulkd.swarm.capabilities import Probed, no_gpu, no_software
-from skulkd.swarm.catalog import Exposure
+from skulkd.swarm.active_jobs import GatewayDeps
+from skulkd.swarm.capabilities import MachineProbe, no_gpu
+from skulkd.swarm.catalog import Agent, Exposure, normalize_health
+from skulkd.swarm.chat_format import Completion
 from skulkd.swarm.claims import Claims
 from skulkd.swarm.gateway import Gateway
-from skulkd.swarm.job_book import JobBook
-from skulkd.swarm.jobs import Clocks, Outcome, Sinks, Work
+from skulkd.swarm.job_records import JobRecords
+from skulkd.swarm.job_runner import ChatSinks, ChatWork
 from skulkd.swarm.node_config import NodeConfig
-from skulkd.swarm.session import Parts, Session
-from skulkd.swarm.telemetry import Counters, Machine
+from skulkd.swarm.session import GatewaySession
+from skulkd.swarm.telemetry import Clocks, Counters, Machine
 from tests.peer_mesh import peer_mesh
 from tests.swarm.loopback_gateway import LoopbackGateway, loopback_gateway
 from tests.swarm.vectors import VECTORS
@@ -29,6 +31,23 @@ from tests.swarm.vectors import VECTORS
 NODE = "shn_v"
 TOKEN = "msn_v"  # the name of a token, worth nothing
 START = datetime(2026, 6, 15, tzinfo=UTC)
+
+
+def an_agent(recorded: Mapping[str, Any]) -> Agent:
+    """From a recorded agent of the reference."""
+    return Agent(
+        recorded["slug"],
+        recorded.get("defaultModel"),
+        normalize_health(recorded["health"]["status"]),
+        adapter=recorded["adapter"],
+        context_window=recorded.get("contextWindow"),
+        supports_tools=recorded.get("supportsTools", False),
+        capabilities=recorded.get("capabilities", []),
+        api_key=recorded.get("config", {}).get("apiKey"),
+    )
+
+
+AGENTS = [an_agent(recorded) for recorded in VECTORS["job_agents"]]
 
 
 class TestClock:
@@ -55,12 +74,12 @@ class ScriptedExecutor:
     gateway: LoopbackGateway
     chunks: int = 0
     throws: str | None = None
-    works: list[Work] = field(default_factory=list)
+    works: list[ChatWork] = field(default_factory=list)
     bodies: list[Mapping[str, Any]] = field(default_factory=list)
     gate: asyncio.Event | None = None
     """Jobs wait for it."""
 
-    async def chat(self, work: Work, sinks: Sinks) -> Outcome:
+    async def chat(self, work: ChatWork, sinks: ChatSinks) -> Completion:
         self.works.append(work)
         self.gateway.note("RUN")
         if self.gate is not None:
@@ -69,7 +88,7 @@ class ScriptedExecutor:
             sinks.emit(f"t{number}")
         if self.throws is not None:
             raise RuntimeError(self.throws)
-        return Outcome("OUT", 5, 7)
+        return Completion("OUT", 5, 7)
 
     async def ollama(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
         self.bodies.append(body)
@@ -83,21 +102,27 @@ class Rig:
 
     gateway: LoopbackGateway
     executor: ScriptedExecutor
-    parts: Parts
-    session: Session
+    deps: GatewayDeps
+    config: NodeConfig
+    client: Gateway
+    session: GatewaySession
     clock: TestClock
     sleeps: list[float]
     draining: list[bool]
 
-    def restarted(self) -> Session:
+    def another(self, **changes: Any) -> GatewaySession:
+        """A session of the same node; `changes` are of its dependencies."""
+        return GatewaySession(replace(self.deps, **changes), self.config, self.client, 1)
+
+    def restarted(self) -> GatewaySession:
         """The same node after its process ended: only what is on disk is left."""
-        book = JobBook(self.parts.book.directory)
-        claims = Claims(peer_mesh(NODE)[0], lambda job_id: not book.may_run(job_id))
-        return Session(replace(self.parts, book=book, claims=claims))
+        records = JobRecords(self.deps.records.directory)
+        claims = Claims(peer_mesh(NODE)[0], records)
+        return self.another(records=records, claims=claims)
 
 
-def probed() -> Probed:
-    return Probed("linux", "x64", no_gpu(), no_software())
+def probe() -> MachineProbe:
+    return MachineProbe("linux", "x64", no_gpu())
 
 
 def job(job_id: str = "job-1", **changes: Any) -> dict[str, Any]:
@@ -129,7 +154,7 @@ def config(base_url: str, **changes: Any) -> NodeConfig:
 @asynccontextmanager
 async def rig(
     directory: Path,
-    agents: Callable[[], Sequence[Mapping[str, Any]]] = lambda: VECTORS["job_agents"],
+    agents: Callable[[], Sequence[Agent]] = lambda: AGENTS,
     peers: Peers | None = None,
     **changes: Any,
 ) -> AsyncIterator[Rig]:
@@ -143,34 +168,34 @@ async def rig(
     async with loopback_gateway() as gateway, aiohttp.ClientSession() as http:
         executor = ScriptedExecutor(gateway)
         settings = config(gateway.base_url, **changes)
-        book = JobBook(directory / "jobs")
+        records = JobRecords(directory / "jobs")
         clocks = clock.clocks()
-        parts = Parts(
-            config=settings,
-            config_version=1,
+        deps = GatewayDeps(
             version="0.1.79",
-            gateway=Gateway(gateway.base_url, http, settings.request_timeout_ms / 1000),
-            token=lambda: TOKEN,
+            hostname="box",
+            environ={},
             agents=agents,
             executor=executor,
             draining=lambda: draining[0],
-            probed=probed,
+            probe=lambda _config: probe(),
             machine=lambda: Machine(2, 1.85, 2**34, 2**33),
-            book=book,
-            claims=Claims(peers or peer_mesh(NODE)[0], lambda job_id: not book.may_run(job_id)),
+            records=records,
+            claims=Claims(peers or peer_mesh(NODE)[0], records),
             counters=Counters(clocks.wall),
             clocks=clocks,
             sleep=sleep,
         )
-        session = Session(parts)
+        timeout_s = settings.request_timeout_ms / 1000
+        client = Gateway(gateway.base_url, http, timeout_s, lambda: TOKEN)
+        session = GatewaySession(deps, settings, client, 1)
         try:
-            yield Rig(gateway, executor, parts, session, clock, sleeps, draining)
+            yield Rig(gateway, executor, deps, settings, client, session, clock, sleeps, draining)
         finally:
             await session.stop(0.0)
 
 
 @asynccontextmanager
-async def running(session: Session) -> AsyncIterator[None]:
+async def running(session: GatewaySession) -> AsyncIterator[None]:
     """The session at work until the block ends."""
     task = asyncio.create_task(session.run())
     try:

@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from skulkd.swarm.answers import (
-    MAX_MESSAGES,
-    is_header_token,
-    is_plain_id,
-    job_flaw,
-    parse_answer,
-    polled_job,
-)
 from skulkd.swarm.errors import GatewayError
-from skulkd.swarm.job_book import JobBook
-from skulkd.swarm.restarts import restart_on_failure
-from skulkd.swarm.session import Session
+from skulkd.swarm.gateway import parse_response
+from skulkd.swarm.job_checks import MAX_MESSAGES, job_flaw, polled_job
+from skulkd.swarm.job_records import JobRecords
+from skulkd.swarm.js_values import is_header_token, is_plain_id
+from skulkd.swarm.service import restart_on_failure
 from tests.swarm.loopback_gateway import Fault
 from tests.swarm.rig import job, rig, running
 
@@ -42,12 +35,12 @@ NESTED = b"[" * 200_000
 )
 def test_what_is_no_sound_json_is_a_gateway_error(raw: bytes, why: str) -> None:
     with pytest.raises(GatewayError, match=why):
-        parse_answer(raw, 200)
+        parse_response(raw, 200)
 
 
 def test_lone_surrogates_are_replaced_and_pairs_are_kept() -> None:
     raw = b'{"a\\udc00":["\\ud83d\\ude00","x\\ud800y"]}'
-    assert parse_answer(raw, 200) == {"a\ufffd": ["\U0001f600", "x\ufffdy"]}
+    assert parse_response(raw, 200) == {"a\ufffd": ["\U0001f600", "x\ufffdy"]}
 
 
 @pytest.mark.parametrize("text", ["job-1", "job/1 a", "shn_0123", "a" * 256, "7:x@y+z=~."])
@@ -122,24 +115,25 @@ async def test_bad_answers_to_heartbeats_are_told(tmp_path: Path) -> None:
         node.gateway.always["heartbeat"] = Fault(200, raw=NESTED)
         node.gateway.hold_polls = True
         async with running(node.session):
-            await node.gateway.until(lambda: node.session.standing.heartbeat_error is not None)
-            assert "nested deeper" in str(node.session.standing.heartbeat_error)
+            await node.gateway.until(lambda: node.session.status.heartbeat_error is not None)
+            assert "nested deeper" in str(node.session.status.heartbeat_error)
             await node.gateway.until(lambda: "poll" in node.gateway.names())
 
 
 async def test_an_error_that_nobody_expected_is_backed_off_from_too(tmp_path: Path) -> None:
     async with rig(tmp_path) as node:
         node.gateway.hold_polls = True
-        tokens = iter(["good"])
+        tokens = iter(["good", "good"])  # a signature and a header: one heartbeat
 
         def token() -> str:
             return next(tokens)  # StopIteration afterwards
 
-        session = Session(replace(node.parts, token=token))
+        node.client.token = token
+        session = node.another()
         async with running(session):
-            await node.gateway.until(lambda: session.standing.poll_error is not None)
-            assert session.poll_reason() == "backing off"
-            assert "the poll failed: " in str(session.standing.poll_error)
+            await node.gateway.until(lambda: session.status.poll_error is not None)
+            assert session.poll_state() == "backing off"
+            assert "the poll failed: " in str(session.status.poll_error)
 
 
 async def test_a_request_id_of_megabytes_is_refused_and_not_kept(tmp_path: Path) -> None:
@@ -162,7 +156,7 @@ async def test_too_many_messages_are_refused_before_they_start(tmp_path: Path) -
         await node.gateway.offer(job(openai_request=asked))
         polled = await node.session.poll()
         assert polled is not None
-        await node.session.serve(*polled)
+        await node.session.jobs.serve(*polled)
         result = node.gateway.bodies("result")[0]
         assert result["pre_start_failure"] is True
         assert "100000 entries" in result["error"]["message"]
@@ -181,7 +175,7 @@ async def test_a_job_with_half_a_surrogate_pair_is_answered(tmp_path: Path) -> N
         assert node.executor.works[0].request["messages"][0]["content"] == "x\ufffdy"
         # What a model says may hold one as well.
         node.executor.throws = "bad \udfff"
-        await node.session.serve(job("job-2"), None)
+        await node.session.jobs.serve(job("job-2"), None)
         assert node.gateway.bodies("result")[1]["error"]["message"] == "bad \ufffd"
 
 
@@ -215,10 +209,10 @@ async def test_refused_for_good_is_given_up_and_remembered(tmp_path: Path) -> No
     async with rig(tmp_path) as node:
         for number, status in enumerate((404, 410, 422)):
             node.gateway.faults["result"].append(Fault(status, {"error": "no"}))
-            await node.session.serve(job(f"job-{number}"), None)
+            await node.session.jobs.serve(job(f"job-{number}"), None)
         assert node.gateway.names().count("result") == 3
-        assert node.parts.book.owed() == []
-        kept = JobBook(node.parts.book.directory).refusals()
+        assert node.deps.records.owed() == []
+        kept = JobRecords(node.deps.records.directory).refusals()
         assert [refusal.status for refusal in kept.values()] == [404, 410, 422]
         assert "request_failed:404" in kept["job-0"].message
-        assert await node.session.serve(job("job-0"), None) is None  # it ran, and runs once
+        assert await node.session.jobs.serve(job("job-0"), None) is None  # it ran, and runs once

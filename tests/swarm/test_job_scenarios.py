@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from skulkd.swarm import generic_jobs
 from skulkd.swarm.errors import GatewayError
 from skulkd.swarm.generic_contract import (
     UnsafePath,
@@ -17,7 +15,7 @@ from skulkd.swarm.generic_contract import (
     is_registered_type,
     safe_relative_path,
 )
-from skulkd.swarm.generic_jobs import ECHO, Desk, GenericJobs
+from skulkd.swarm.generic_jobs import ECHO, GenericJobs
 from skulkd.swarm.telemetry import Counters
 from tests.swarm.loopback_gateway import Fault
 from tests.swarm.rig import TestClock, config, rig
@@ -30,7 +28,7 @@ NOT_RETRIED = "result_post_rejected_throws_and_is_not_retried"
 async def test_a_job_makes_the_recorded_calls(case: dict[str, Any], tmp_path: Path) -> None:
     given, expected = case["input"], case["expected"]
     drain = given["config_overrides"].get("drainMode", False)
-    async with rig(tmp_path, drain=drain) as node:
+    async with rig(tmp_path, drain_mode=drain) as node:
         node.executor.chunks = given["executor_chunks"]
         node.executor.throws = given["executor_throws"]
         for name, failure in given["gateway_failures"].items():
@@ -40,7 +38,7 @@ async def test_a_job_makes_the_recorded_calls(case: dict[str, Any], tmp_path: Pa
         thrown = None
         if polled is not None:
             try:
-                await node.session.serve(*polled)
+                await node.session.jobs.serve(*polled)
             except GatewayError as error:
                 thrown = str(error)
         assert thrown == expected["thrown"]
@@ -49,12 +47,12 @@ async def test_a_job_makes_the_recorded_calls(case: dict[str, Any], tmp_path: Pa
             # The reference loses the result here; ours tries thrice more and keeps it.
             assert [call.name for call in calls[4:]] == ["result"] * 3
             assert node.sleeps == [0.25, 1.0, 2.5]
-            assert len(node.parts.book.owed()) == 1
+            assert len(node.deps.records.owed()) == 1
             calls = calls[:4]
         assert [call.name for call in calls] == expected["call_order"]
         _check_requests(expected["requests"], calls, node.executor.bodies)
-        same(list(node.parts.counters.failures), expected["recent_failures"])
-        assert node.parts.counters.active_llm == expected["active_jobs_after"]
+        same(list(node.deps.counters.failures), expected["recent_failures"])
+        assert node.deps.counters.active_llm == expected["active_jobs_after"]
         secrets = {call.headers.get("authorization") for call in calls if call.path}
         assert secrets == {"Bearer msn_v"}
 
@@ -75,45 +73,41 @@ def _check_requests(expected: list[Any], calls: list[Any], ollama_bodies: list[A
 
 
 @pytest.mark.parametrize("case", cases("generic_job_scenarios"), ids=case_id)
-async def test_a_generic_job_has_the_recorded_result(case: dict[str, Any], tmp_path: Path) -> None:
+async def test_a_generic_job_has_the_recorded_result(case: dict[str, Any]) -> None:
     clocks = TestClock().clocks()
     counters = Counters(clocks.wall)
-    settings = config("http://127.0.0.1", generic_enabled=True, generic_timeout_ms=300)
-    jobs = GenericJobs(settings, frozenset({ECHO}), counters, clocks, tmp_path)
+    settings = config("http://127.0.0.1", generic_jobs_enabled=True, generic_job_timeout_ms=300)
+    jobs = GenericJobs(settings, frozenset({ECHO}), counters, clocks)
     found = await jobs.execute(case["input"])
     same(found, case["expected"]["result"])
     same(list(counters.failures), case["expected"]["recent_failures"])
     assert counters.active_generic == case["expected"]["active_after"]
 
 
-async def test_generic_jobs_are_off_until_the_owner_enables_kinds(tmp_path: Path) -> None:
+async def test_generic_jobs_are_off_until_the_owner_enables_kinds() -> None:
     clocks = TestClock().clocks()
     envelope = VECTORS["generic_job_scenarios"][0]["input"]
-    off = GenericJobs(
-        config("http://127.0.0.1"), frozenset({ECHO}), Counters(clocks.wall), clocks, tmp_path
-    )
+    off = GenericJobs(config("http://127.0.0.1"), frozenset({ECHO}), Counters(clocks.wall), clocks)
     refused = await off.execute(envelope)
     assert refused["result"]["error"]["code"] == "feature_disabled"
     none = GenericJobs(
-        config("http://127.0.0.1", generic_enabled=True),
+        config("http://127.0.0.1", generic_jobs_enabled=True),
         frozenset(),
         Counters(clocks.wall),
         clocks,
-        tmp_path,
     )
     refused = await none.execute(envelope)
     assert refused["result"]["error"]["code"] == "runner_unavailable"
     assert "swarm.generic_runners" in refused["result"]["error"]["message"]
 
 
-async def test_policy_and_paths_of_generic_jobs_are_checked_all_at_once(tmp_path: Path) -> None:
+async def test_policy_and_paths_of_generic_jobs_are_checked_all_at_once() -> None:
     clocks = TestClock().clocks()
     jobs = GenericJobs(
-        config("http://127.0.0.1", generic_enabled=True),
+        config("http://127.0.0.1", generic_jobs_enabled=True),
         frozenset({ECHO}),
         Counters(clocks.wall),
         clocks,
-        tmp_path,
     )
     envelope = {
         "job_id": "../../x",
@@ -138,14 +132,13 @@ async def test_policy_and_paths_of_generic_jobs_are_checked_all_at_once(tmp_path
         ("invalid_artifact_uri", "inputs[0].uri"),
         ("unsafe_path", "outputs[0].path"),
     ]
-    assert os.listdir(tmp_path) == []  # noqa: PTH208 - in a coroutine
 
 
-async def test_words_of_another_type_are_named_and_nothing_stays_counted(tmp_path: Path) -> None:
+async def test_words_of_another_type_are_named_and_nothing_stays_counted() -> None:
     clocks = TestClock().clocks()
     counters = Counters(clocks.wall)
-    settings = config("http://127.0.0.1", generic_enabled=True)
-    jobs = GenericJobs(settings, frozenset({ECHO}), counters, clocks, tmp_path)
+    settings = config("http://127.0.0.1", generic_jobs_enabled=True)
+    jobs = GenericJobs(settings, frozenset({ECHO}), counters, clocks)
     good = VECTORS["generic_job_scenarios"][0]["input"]
     policy = {"trust_mode": ["owner-local"], "network": {}}
     found = await jobs.execute({**good, "job": {**good["job"], "policy": policy}})
@@ -156,15 +149,14 @@ async def test_words_of_another_type_are_named_and_nothing_stays_counted(tmp_pat
     assert counters.active_generic == 0
 
 
-async def test_details_of_generic_jobs(tmp_path: Path) -> None:
+async def test_details_of_generic_jobs() -> None:
     """Optional parts of the policy are checked; drives are no relative paths."""
     clocks = TestClock().clocks()
     jobs = GenericJobs(
-        config("http://127.0.0.1", generic_enabled=True),
+        config("http://127.0.0.1", generic_jobs_enabled=True),
         frozenset({ECHO}),
         Counters(clocks.wall),
         clocks,
-        tmp_path,
     )
     good = VECTORS["generic_job_scenarios"][0]["input"]
     policy = {
@@ -184,32 +176,7 @@ async def test_details_of_generic_jobs(tmp_path: Path) -> None:
     assert found["validation_issues"][-1]["message"] == "absolute_path_not_allowed"
 
 
-async def test_the_code_of_a_runner_is_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Failing:
-        kind = ECHO
-
-        async def run(self, _desk: Desk) -> dict[str, Any]:
-            error = RuntimeError("no licence is left")
-            error.code = "licence_missing"  # type: ignore[attr-defined]
-            raise error
-
-    monkeypatch.setattr(generic_jobs, "RUNNERS", {ECHO: Failing()})
-    clocks = TestClock().clocks()
-    counters = Counters(clocks.wall)
-    settings = config("http://127.0.0.1", generic_enabled=True)
-    jobs = GenericJobs(settings, frozenset({ECHO}), counters, clocks, tmp_path)
-    found = await jobs.execute(VECTORS["generic_job_scenarios"][0]["input"])
-    assert found["result"]["error"] == {
-        "code": "licence_missing",
-        "message": "no licence is left",
-        "retryable": False,
-    }
-    assert counters.failures[0]["code"] == "licence_missing"
-
-
-async def test_a_generic_job_that_waits_for_its_turn_is_cancelled(tmp_path: Path) -> None:
+async def test_a_generic_job_that_waits_for_its_turn_is_cancelled() -> None:
     began, go_on = asyncio.Event(), asyncio.Event()
 
     async def sleep(_seconds: float) -> None:
@@ -218,8 +185,8 @@ async def test_a_generic_job_that_waits_for_its_turn_is_cancelled(tmp_path: Path
 
     clocks = TestClock().clocks()
     counters = Counters(clocks.wall)
-    settings = config("http://127.0.0.1", generic_enabled=True)
-    jobs = GenericJobs(settings, frozenset({ECHO}), counters, clocks, tmp_path, sleep=sleep)
+    settings = config("http://127.0.0.1", generic_jobs_enabled=True)
+    jobs = GenericJobs(settings, frozenset({ECHO}), counters, clocks, sleep=sleep)
     good = VECTORS["generic_job_scenarios"][0]["input"]
     slow = {**good, "job": {**good["job"], "args": {"delay_ms": 5000}, "limits": {}}}
     running = asyncio.create_task(jobs.execute(slow))
@@ -237,7 +204,7 @@ async def test_a_generic_job_that_waits_for_its_turn_is_cancelled(tmp_path: Path
     assert again["status"] == "succeeded"
 
 
-async def test_a_generic_job_is_cancelled(tmp_path: Path) -> None:
+async def test_a_generic_job_is_cancelled() -> None:
     clocks = TestClock().clocks()
     counters = Counters(clocks.wall)
     began = asyncio.Event()
@@ -246,8 +213,8 @@ async def test_a_generic_job_is_cancelled(tmp_path: Path) -> None:
         began.set()
         await asyncio.Event().wait()
 
-    settings = config("http://127.0.0.1", generic_enabled=True)
-    jobs = GenericJobs(settings, frozenset({ECHO}), counters, clocks, tmp_path, sleep=sleep)
+    settings = config("http://127.0.0.1", generic_jobs_enabled=True)
+    jobs = GenericJobs(settings, frozenset({ECHO}), counters, clocks, sleep=sleep)
     good = VECTORS["generic_job_scenarios"][0]["input"]
     slow = {**good, "job": {**good["job"], "args": {"delay_ms": 5000}, "limits": {}}}
     running = asyncio.create_task(jobs.execute(slow))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from skulkd.store.tiny import TINY_MODEL_ID
+from skulkd.store.imports.tiny_model import TINY_MODEL_ID
 from tests.cluster_live.cluster import LiveCluster, live_cluster
 from tests.cluster_live.live_node import LiveNode
 from tests.daemon_process import wait_until

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from skulkd.swarm.capabilities import capability_block
-from skulkd.swarm.cluster_models import cluster_agents, probe_machine, slugs_of
+from skulkd.requests.selection import card_of
+from skulkd.swarm.capabilities import capability_block, probe_machine
+from skulkd.swarm.catalog import cluster_agents, slugs_of
 from skulkd.swarm.drain import Drain
 from skulkd.swarm.node_config import NodeConfig
-from skulkd.swarm.node_load import LoadMeter, Places, Said, node_load, total_load
+from skulkd.swarm.node_load import LoadFacts, LoadMeter, Slots, node_load, total_load
 from skulkd.swarm.telemetry import Counters, Machine, hardware_pressure
 from skulkd.wire.ids import CommandId, NodeId, TaskId
 from skulkd.wire.load import NodeLoad
@@ -24,7 +25,7 @@ from tests.daemon.builders import an_instance
 
 NOW = datetime(2026, 6, 15, tzinfo=UTC)
 FIRST, SECOND = NodeId("node-a"), NodeId("node-b")
-SAID = Said("kite1", None, "sha256:0")
+FACTS = LoadFacts("kite1", None, "sha256:0")
 
 
 def a_state(requests: int = 0, *, tools: int = 0, status: TaskStatus = "Running") -> State:
@@ -49,8 +50,8 @@ def a_state(requests: int = 0, *, tools: int = 0, status: TaskStatus = "Running"
     return State(instances={instance.instance_id: instance}, runners=runners, tasks=tasks)
 
 
-def load(state: State, node: NodeId = FIRST, said: Said = SAID) -> NodeLoad:
-    return node_load(state, node, Places(4), Counters(lambda: NOW), said)
+def load(state: State, node: NodeId = FIRST, facts: LoadFacts = FACTS) -> NodeLoad:
+    return node_load(state, node, Slots(4), Counters(lambda: NOW), facts)
 
 
 def test_requests_beyond_the_places_are_queued() -> None:
@@ -73,7 +74,7 @@ def test_a_model_that_is_not_ready_has_no_places() -> None:
 
 
 def test_a_draining_node_has_work_and_no_free_place() -> None:
-    found = load(a_state(1), said=Said("kite1", "2026-01-01T00:00:00Z", "sha256:0"))
+    found = load(a_state(1), facts=LoadFacts("kite1", "2026-01-01T00:00:00Z", "sha256:0"))
     assert (found.draining, found.active_jobs, found.free_slots) == (True, 1, 0)
     total = total_load([found, load(a_state(1))])
     assert (total.nodes, total.draining_nodes, total.active_jobs, total.free_slots) == (2, 1, 2, 3)
@@ -109,12 +110,16 @@ def test_latency_and_failures_are_of_requests_that_ended() -> None:
 def test_models_are_offered_with_their_health() -> None:
     state = a_state()
     [agent] = cluster_agents(state)
-    assert agent["health"] == {"status": "healthy"}
+    assert agent.health == "healthy"
     broken = {runner: RunnerFailed(error_message="x") for runner in state.runners}
     [agent] = cluster_agents(state.model_copy(update={"runners": broken}))
-    assert agent["health"] == {"status": "unreachable"}
-    [agent] = cluster_agents(state.model_copy(update={"runners": {}}))
-    assert agent["health"] == {"status": "degraded"}
+    assert agent.health == "unreachable"
+    loading = state.model_copy(update={"runners": {}})
+    [agent] = cluster_agents(loading)
+    assert agent.health == "degraded"
+    [card] = [card_of(instance) for instance in state.instances.values()]
+    [agent] = cluster_agents(loading, [card])
+    assert agent.health == "healthy", "jobs wait for a model that they may load"
 
 
 @pytest.mark.parametrize(
@@ -122,7 +127,12 @@ def test_models_are_offered_with_their_health() -> None:
 )
 def test_only_a_real_gpu_is_advertised(vendor: Any, available: bool) -> None:
     system = SystemPerformanceProfile(accelerator=AcceleratorMetrics(vendor=vendor, name="x"))
-    config = NodeConfig("https://gw.example", "shn_1", "box", hardware=True)
+    config = NodeConfig(
+        gateway_base_url="https://gw.example",
+        node_id="shn_1",
+        server_name="box",
+        hardware_telemetry_enabled=True,
+    )
     block = capability_block(
         "shn_1", probe_machine(config, frozenset(), system, None), "msn_t", NOW
     )
@@ -141,16 +151,16 @@ def test_slugs_are_short_and_never_the_same() -> None:
     assert slugs_of(["a/Model", "b/Model"]) == {"a/Model": "a-model", "b/Model": "b-model"}
 
 
-async def test_a_drain_is_kept_and_told(tmp_path: Path) -> None:
+async def test_a_drain_is_kept_and_seen(tmp_path: Path) -> None:
     file = tmp_path / "deep" / "drain.json"
     drain = Drain(file, lambda: NOW)
-    told: list[bool] = []
-    drain.on_change(lambda: told.append(drain.draining))
+    seen: list[bool] = []
+    drain.on_change(lambda: seen.append(drain.draining))
     assert await drain.change(draining=True)
     assert not await drain.change(draining=True)
     assert Drain(file).since == "2026-06-15T00:00:00.000000Z"
     assert await drain.change(draining=False)
     assert not Drain(file).draining
-    assert told == [True, False]
+    assert seen == [True, False]
     file.write_text("{nonsense")
     assert Drain(file).draining  # a drain that cannot be read is still one

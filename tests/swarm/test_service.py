@@ -12,17 +12,18 @@ from typing import Any
 
 import pytest
 
+from skulkd.swarm.active_jobs import GatewayDeps
 from skulkd.swarm.claims import Claims
 from skulkd.swarm.errors import Busy, ConfigError, GatewayError, NotEnrolled
-from skulkd.swarm.gateway import check_gateway_url
-from skulkd.swarm.job_book import JobBook
+from skulkd.swarm.gateway_urls import check_gateway_url
+from skulkd.swarm.job_records import JobRecords
 from skulkd.swarm.node_config import node_config, setup_config
 from skulkd.swarm.node_files import NodeFiles
-from skulkd.swarm.service import Host, SwarmService
-from skulkd.swarm.telemetry import Machine
+from skulkd.swarm.service import SwarmService
+from skulkd.swarm.telemetry import Counters, Machine
 from tests.peer_mesh import peer_mesh
 from tests.swarm.loopback_gateway import Fault, LoopbackGateway, loopback_gateway
-from tests.swarm.rig import ScriptedExecutor, TestClock, job, probed
+from tests.swarm.rig import AGENTS, ScriptedExecutor, TestClock, job, probe
 from tests.swarm.vectors import VECTORS, same
 
 CAPTURES = VECTORS["wire_captures_0_1_79"]
@@ -46,21 +47,26 @@ def a_service(
     sleep: Callable[[float], Awaitable[None]] = _never,
 ) -> SwarmService:
     executor = ScriptedExecutor(gateway)
-    host = Host(
+    environ = environ or {}
+    files = NodeFiles.find(home, environ)
+    clocks = TestClock().clocks()
+    records = JobRecords(files.jobs_dir)
+    deps = GatewayDeps(
         version="0.1.79",
         hostname="My Box",
-        environ=environ or {},
-        agents=lambda: VECTORS["job_agents"],
+        environ=environ,
+        agents=lambda: AGENTS,
         executor=executor,
         draining=lambda: False,
-        probed=lambda _config: probed(),
+        probe=lambda _config: probe(),
         machine=lambda: Machine(2, 0, 2**34, 2**33),
-        clocks=TestClock().clocks(),
+        records=records,
+        claims=Claims(peer_mesh("node-1")[0], records),
+        counters=Counters(clocks.wall),
+        clocks=clocks,
         sleep=sleep,
     )
-    files = NodeFiles.find(home, host.environ)
-    peers = peer_mesh("node-1")[0]
-    return SwarmService(files, host, lambda book: Claims(peers))
+    return SwarmService(files, deps)
 
 
 @asynccontextmanager
@@ -228,14 +234,14 @@ def test_the_environment_wins_over_the_state_file() -> None:
     }
     plain = node_config({}, state)
     assert plain is not None
-    assert (plain.gateway_base_url, plain.max_jobs, plain.max_llm_jobs) == (
+    assert (plain.gateway_base_url, plain.max_concurrent_jobs, plain.max_concurrent_llm_jobs) == (
         "https://gw.example",
         2,
         2,
     )
-    assert plain.drain
+    assert plain.drain_mode
     assert not plain.exposure.expose_all
-    assert plain.generic_timeout_ms == 5000
+    assert plain.generic_job_timeout_ms == 5000
     prefix = "MSWARM_SELF_HOSTED_"
     changed = node_config(
         {
@@ -251,14 +257,15 @@ def test_the_environment_wins_over_the_state_file() -> None:
         state,
     )
     assert changed is not None
-    assert (changed.max_jobs, changed.max_llm_jobs, changed.drain) == (4, 10, False)
-    assert (changed.load_reporting, changed.hardware) == (False, True)
+    assert (changed.max_concurrent_jobs, changed.max_concurrent_llm_jobs) == (4, 10)
+    assert not changed.drain_mode
+    assert (changed.load_reporting_enabled, changed.hardware_telemetry_enabled) == (False, True)
     assert changed.exposure.expose_all
     assert changed.exposure.block == ["x", "y"]
     assert "msn_env" not in repr(changed)
     quicker = node_config({f"{prefix}JOB_TIMEOUT_MS": "3000"}, state)
     assert quicker is not None
-    assert (quicker.job_timeout_ms, quicker.generic_timeout_ms) == (3000, 3000)
+    assert (quicker.job_timeout_ms, quicker.generic_job_timeout_ms) == (3000, 3000)
     assert node_config({}, {}) is None
 
 
@@ -276,9 +283,11 @@ def test_options_of_setup_are_understood() -> None:
     found = setup_config(options, {"MSWARM_SELF_HOSTED_MAX_CONCURRENT_JOBS": "5"}, "host")
     assert found.server_name == "kite-1"
     assert (found.exposure.allow, found.exposure.expose_all) == (["a", "b"], False)
-    assert (found.drain, found.load_reporting, found.generic_enabled) == (True, False, True)
-    assert (found.max_jobs, found.max_llm_jobs, found.max_generic_jobs) == (5, 5, 3)
-    assert (found.job_timeout_ms, found.generic_timeout_ms) == (1000, 1000)
+    assert (found.drain_mode, found.load_reporting_enabled) == (True, False)
+    assert found.generic_jobs_enabled
+    assert (found.max_concurrent_jobs, found.max_concurrent_llm_jobs) == (5, 5)
+    assert found.generic_job_max_concurrency == 3
+    assert (found.job_timeout_ms, found.generic_job_timeout_ms) == (1000, 1000)
     assert found.gateway_base_url == "https://api.mswarm.org"
     with pytest.raises(ConfigError, match="direct"):
         setup_config({"mode": "direct"}, {}, "host")
@@ -401,7 +410,7 @@ async def test_a_session_that_fails_is_told_and_restarted(
 ) -> None:
     service = a_service(tmp_path, gateway)
     await service.setup(OWNER_KEY, {"gateway": gateway.base_url})
-    JobBook(tmp_path / "jobs").started(job(node_id="shn_fake"))
+    JobRecords(tmp_path / "jobs").started(job(node_id="shn_fake"))
     restarted = a_service(tmp_path, gateway, sleep=_turn)
     # A job of an earlier process has to be answered for, and the disk does not play along.
     (tmp_path / "jobs").rename(tmp_path / "away")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -14,20 +12,14 @@ from pathlib import Path
 import pytest
 
 from tests.cluster_live.ptrace import main_thread_stopped
-from tests.daemon_process import ROOT, daemon_environ, wait_until
+from tests.daemon_process import ROOT, wait_until
 from tests.inference.served import Served, serve
+from tests.skulkctl_process import Result, skulkctl
 from tests.swarm.gateway_thread import GatewayThread, gateway_thread
 
 DEADLINE_S = 300.0
 TOKEN = "msn_cli_token_0123456789"
 KEY = "msw_cli_key_0123456789"
-
-
-@dataclass(frozen=True)
-class Ran:
-    code: int
-    out: str
-    err: str
 
 
 @dataclass(frozen=True)
@@ -37,18 +29,15 @@ class Operator:
     node: Served
     home: Path
 
-    def run(self, *words: str, stdin: str = "", environ: dict[str, str] | None = None) -> Ran:
-        process = subprocess.run(
-            [sys.executable, "-m", "skulkctl", *words, "--endpoint", self.node.daemon.url],
-            input=stdin,
-            capture_output=True,
-            text=True,
-            env=daemon_environ(self.home, environ),
+    def run(self, *words: str, stdin: str = "", environ: dict[str, str] | None = None) -> Result:
+        return skulkctl(
+            *words,
+            home=self.home,
+            endpoint=self.node.daemon.url,
+            environ=environ,
+            stdin=stdin,
             cwd=ROOT,
-            timeout=600,
-            check=False,
         )
-        return Ran(process.returncode, process.stdout, process.stderr)
 
     def rows(self, *words: str) -> list[dict[str, object]]:
         ran = self.run(*words, "-o", "json")
@@ -78,13 +67,13 @@ def operator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
         node.end()
 
 
-def test_load_shows_places_and_the_total(operator: Operator) -> None:
+def test_load_shows_slots_and_the_total(operator: Operator) -> None:
     [node, total] = operator.rows("load", "--all-nodes")
     assert (node["state"], node["activeJobs"], node["maxConcurrency"]) == ("ok", 0, 8)
     assert (total["name"], total["freeSlots"]) == ("total", 8)
     table = operator.run("load").out.splitlines()
     assert table[0].split() == [
-        "NODE", "STATE", "ACTIVE", "QUEUED", "FREE", "PLACES", "LATENCY", "FAILURES",
+        "NODE", "STATE", "ACTIVE", "QUEUED", "FREE", "SLOTS", "LATENCY", "FAILURES",
     ]  # fmt: skip
 
 
@@ -119,10 +108,10 @@ def test_drain_is_seen_everywhere_and_undone(operator: Operator) -> None:
     assert (node["state"], node["freeSlots"], total["freeSlots"]) == ("draining", 0, 0)
     assert operator.rows("nodes")[0]["draining"] is True
     assert "draining" in operator.run("nodes").out
-    assert "takes no new work" in operator.run("status").out
+    assert "accepts no new work" in operator.run("status").out
     assert "draining" in operator.run("top", "--once").out
     doctor = operator.run("doctor")
-    assert f"{name} drains and takes no new work" in doctor.out
+    assert f"{name} is draining and accepts no new work" in doctor.out
     assert f"skulkctl undrain {name}" in doctor.err
     placed = operator.run("place", operator.node.model, "--yes")
     assert placed.code != 0
@@ -147,8 +136,8 @@ def test_a_deadline_that_passes_tells_what_is_left(operator: Operator) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (("drain",), 2, "name one node, or say --all"),
-        (("drain", "kite1", "--all"), 2, "name one node, or say --all"),
+        (("drain",), 2, "give a NODE, or --all"),
+        (("drain", "kite1", "--all"), 2, "give a NODE, or --all"),
         (("drain", "nobody"), 3, "no node named nobody"),
         (("drain", "--all"), 9, "add  --yes"),
         (("drain", "x", "--deadline", "soon"), 2, "--deadline: 'soon' is not a duration"),

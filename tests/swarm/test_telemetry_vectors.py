@@ -10,11 +10,16 @@ from typing import Any
 
 import pytest
 
-from skulkd.swarm import capabilities, catalog, script_values, telemetry
-from skulkd.swarm.telemetry import Counters, Discovery, Limits, Machine
+from skulkd.swarm import capabilities, catalog, js_values, telemetry
+from skulkd.swarm.node_config import NodeSettings
+from skulkd.swarm.telemetry import Counters, Discovery, Machine
 from tests.swarm.vectors import VECTORS, case_id, cases, same
 
 NOW = datetime(2026, 6, 15, tzinfo=UTC)
+
+
+def a_node(**changes: Any) -> NodeSettings:
+    return NodeSettings(gateway_base_url="http://127.0.0.1", server_name="box", **changes)
 
 
 @pytest.mark.parametrize("case", cases("catalog_fingerprint"), ids=case_id)
@@ -38,12 +43,12 @@ def test_names_sort_as_icu_does_and_not_by_code_point() -> None:
 
 @pytest.mark.parametrize("case", cases("round_ratio_3"), ids=str)
 def test_ratios_round_half_up(case: dict[str, Any]) -> None:
-    assert script_values.round_ratio(float(case["input"])) == case["expected"]
+    assert js_values.round_ratio(float(case["input"])) == case["expected"]
 
 
 @pytest.mark.parametrize("case", cases("non_negative_integer"), ids=str)
 def test_counts_are_floored_numbers(case: dict[str, Any]) -> None:
-    assert script_values.non_negative_integer(case["input"]) == case["expected"]
+    assert js_values.non_negative_integer(case["input"]) == case["expected"]
 
 
 @pytest.mark.parametrize("case", cases("execution_class_capacity"), ids=str)
@@ -58,11 +63,11 @@ def test_capacity_of_one_class(case: dict[str, Any]) -> None:
 @pytest.mark.parametrize("case", cases("load_telemetry"), ids=case_id)
 def test_load_telemetry(case: dict[str, Any]) -> None:
     config, state, given = case["config"], case["state"], case.get("input", {})
-    limits = Limits(
-        max_jobs=config.get("maxConcurrentJobs", 1),
-        max_llm_jobs=config.get("maxConcurrentLlmJobs"),
-        generic_enabled=config.get("genericJobsEnabled", False),
-        max_generic_jobs=config.get("genericJobMaxConcurrency", 1),
+    settings = a_node(
+        max_concurrent_jobs=config.get("maxConcurrentJobs", 1),
+        max_concurrent_llm_jobs=config.get("maxConcurrentLlmJobs"),
+        generic_jobs_enabled=config.get("genericJobsEnabled", False),
+        generic_job_max_concurrency=config.get("genericJobMaxConcurrency", 1),
     )
     queue = state.get("queue", {})
     counters = Counters(
@@ -79,7 +84,7 @@ def test_load_telemetry(case: dict[str, Any]) -> None:
         given.get("discoveryLatencyMs"),
         given.get("discoveryFailureCount", 0),
     )
-    same(telemetry.load_telemetry(limits, counters, discovery), case["expected"])
+    same(telemetry.load_telemetry(settings, counters, discovery), case["expected"])
 
 
 def test_rings_keep_fifty_latencies_and_twenty_failures() -> None:
@@ -129,18 +134,19 @@ def test_hardware_pressure(case: dict[str, Any]) -> None:
 
 def test_hardware_is_told_only_when_the_owner_said_so() -> None:
     hardware = {"schema_version": 1}
+    opted_in = a_node(hardware_telemetry_enabled=True)
     counters = Counters(lambda: NOW)
-    silent = telemetry.load_telemetry(Limits(), counters, hardware=hardware)
-    told = telemetry.load_telemetry(Limits(hardware=True), counters, hardware=hardware)
+    silent = telemetry.load_telemetry(a_node(), counters, hardware=hardware)
+    told = telemetry.load_telemetry(opted_in, counters, hardware=hardware)
     assert "hardware_pressure" not in silent
     assert told["hardware_pressure"] == hardware
 
 
 def test_capacity_of_heartbeat_and_poll_have_the_reference_shape() -> None:
     captures = VECTORS["wire_captures_0_1_79"]
-    limits = Limits(max_jobs=3, max_llm_jobs=2)
+    settings = a_node(max_concurrent_jobs=3, max_concurrent_llm_jobs=2)
     models = captures["heartbeat_full"]["body"]["models"]
-    found = telemetry.load_telemetry(limits, Counters(lambda: NOW), Discovery(models))
+    found = telemetry.load_telemetry(settings, Counters(lambda: NOW), Discovery(models))
     same(
         telemetry.heartbeat_capacity(found, load_reporting=True),
         captures["heartbeat_full"]["body"]["capacity"],
@@ -155,7 +161,9 @@ def test_capacity_of_heartbeat_and_poll_have_the_reference_shape() -> None:
 
 def test_a_drained_node_has_no_free_slot_anywhere() -> None:
     found = telemetry.load_telemetry(
-        Limits(max_jobs=4, generic_enabled=True, drain=True), Counters(lambda: NOW)
+        a_node(max_concurrent_jobs=4, max_concurrent_llm_jobs=4, generic_jobs_enabled=True),
+        Counters(lambda: NOW),
+        draining=True,
     )
     assert found["free_slots"] == 0
     assert found["drain_mode"] is True
@@ -167,11 +175,11 @@ def test_a_drained_node_has_no_free_slot_anywhere() -> None:
 def test_capabilities_are_signed_over_the_exact_bytes() -> None:
     vector = VECTORS["capability_signature"]
     facts = vector["snapshot_without_id"]
-    assert script_values.compact_json(facts) == vector["snapshot_id_input_json"]
+    assert js_values.compact_json(facts) == vector["snapshot_id_input_json"]
     assert capabilities.snapshot_id(facts) == vector["expected_snapshot_id"]
     snapshot = vector["expected_payload"]["private_catalog_entry"]["snapshot"]
     unsigned = capabilities.unsigned_payload(facts, snapshot["diagnostics"])
-    assert script_values.compact_json(unsigned) == vector["unsigned_json"]
+    assert js_values.compact_json(unsigned) == vector["unsigned_json"]
     signed = capabilities.signed_payload(unsigned, vector["runtime_token"], NOW)
     assert signed["signature"]["value"] == vector["expected_signature_value"]
     same(signed, vector["expected_payload"])
@@ -187,7 +195,7 @@ def test_a_captured_heartbeat_verifies() -> None:
     entry = block["private_catalog_entry"]["snapshot"]
     facts = {key: entry[key] for key in list(entry)[:11]}
     again = capabilities.unsigned_payload(facts, capabilities.missing_parts(facts))
-    assert script_values.compact_json(again) == script_values.compact_json(unsigned)
+    assert js_values.compact_json(again) == js_values.compact_json(unsigned)
 
 
 def test_half_a_surrogate_pair_is_refused() -> None:

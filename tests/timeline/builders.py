@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
+
+import pytest
+
+from skulkctl import verdict
+from skulkctl.daemon.reading import read_model
+from skulkd.wire.timeline import Timeline
 
 NOW = datetime(2026, 5, 4, 14, 7, 32, tzinfo=UTC)
 NODES = {f"node-{number}": f"kite{number + 1}" for number in range(8)}
@@ -154,3 +160,28 @@ def timeline(
         ],
         **extra,
     }
+
+
+def limits(**ours: float) -> dict[str, float]:
+    """The limits that a daemon says it keeps."""
+    usual = {
+        "evalSeconds": 60.0,
+        "agreementSeconds": 60.0,
+        "warmupSeconds": 300.0,
+        "connectSeconds": 120.0,
+        "firstReportSeconds": 120.0,
+    }
+    return {**usual, **ours}
+
+
+def read(document: Mapping[str, Any]) -> Timeline:
+    """The timeline as skulkctl reads it; all of it has to match the contract."""
+    return read_model(Timeline, document, pytest.fail)
+
+
+def assess(
+    document: Mapping[str, Any], previous: Mapping[str, Any] | None = None, **given: Any
+) -> verdict.Verdict:
+    """The verdict on a timeline, and on the one before it."""
+    before = None if previous is None else read(previous)
+    return verdict.assess(read(document), before, **given)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from skulkctl.verdict.draft import say
+from skulkctl.verdict.drafts import clause
 from skulkctl.verdict.ranks import groups_of
-from tests.timeline.builders import NODES, rank, step, timeline
+from tests.timeline.builders import NODES, rank, read, step, timeline
 
 
 @pytest.mark.parametrize(
@@ -15,5 +15,5 @@ from tests.timeline.builders import NODES, rank, step, timeline
 )
 def test_the_verb_agrees_with_the_number_of_ranks(ranks: tuple[int, ...], sentence: str) -> None:
     shown = timeline(*(rank(number, [step(1, "idle", "runner_ready")]) for number in range(3)))
-    [group] = groups_of(shown, NODES)
-    assert say([one for one in group.ranks if one.rank in ranks], "has", "have") == sentence
+    [group] = groups_of(read(shown), NODES)
+    assert clause([one for one in group.ranks if one.rank in ranks], "has", "have") == sentence

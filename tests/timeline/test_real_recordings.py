@@ -11,16 +11,12 @@ from pathlib import Path
 import pytest
 
 from skulkctl.main import main
-from skulkctl.recordings import read_frames
-from skulkctl.tui.feed import ReplayFeed
-from skulkctl.tui.shots import View
-from skulkctl.tui.timeline_app import Setup, TimelineApp
+from skulkctl.timeline.recordings import read_frames
+from skulkctl.ui.app import Setup, SkulkApp
+from skulkctl.ui.feed import ReplayFeed
 from skulkctl.verdict import Limits
-from tests.timeline.app_rig import NARROW, WIDE, settle
-from tests.timeline.builders import NOW
-from tests.timeline.test_snapshots import DATA, compare, pinned
-
-__all__ = ["pinned"]
+from tests.timeline.app_rig import WIDE, screen_text, settle
+from tests.timeline.test_snapshots import DATA
 
 REAL = [
     ("stall_before_barrier", "HANG", "D4", 1),
@@ -63,14 +59,20 @@ def test_the_verdict_on_a_real_deadlock(
     assert code == (0 if state in ("OK", "WAITING", "RECOVERED") else 7)
 
 
-@pytest.mark.parametrize("size", [NARROW, WIDE], ids=["narrow", "wide"])
-@pytest.mark.parametrize("name", [one[0] for one in REAL])
-async def test_the_screen_of_a_real_deadlock(name: str, size: tuple[int, int]) -> None:
-    feed = ReplayFeed(read_frames(recording(name)))
-    feed.step(feed.count)
-    setup = Setup(feed, None, None, "lab", View(), IMPATIENT, now=lambda: NOW, clock=lambda: 0.0)
-    app = TimelineApp(setup)
-    async with app.run_test(size=size) as pilot:
-        await settle(app, pilot)
-        picture = app.export_screenshot()
-    compare(f"real-{name}-{'narrow' if size == NARROW else 'wide'}", picture)
+async def test_the_screens_of_real_deadlocks_name_the_culprit() -> None:
+    """One application steps through the newest frame of every recording."""
+    newest = [read_frames(recording(name))[-2:] for name, *_ in REAL]
+    feed = ReplayFeed([frame for frames in newest for frame in frames])
+    app = SkulkApp(Setup(feed, limits=IMPATIENT, mode="timeline", clock=lambda: 0.0))
+    async with app.run_test(size=WIDE) as pilot:
+        at = 0
+        for (name, state, _, culprit), frames in zip(REAL, newest, strict=True):
+            at += len(frames)
+            while feed.position != f"{at} of {sum(map(len, newest))}":
+                feed.step(1)
+            app.action_refresh()
+            await settle(app, pilot)
+            shown = screen_text(app)
+            assert state in shown, (name, shown)
+            if culprit is not None and state == "HANG":
+                assert f"\n>{culprit} " in shown, (name, shown)

@@ -1,22 +1,33 @@
-"""Keys of the timeline screens, pressed on the real application."""
+"""Keys and mouse on the timeline page, in the real application."""
 
 from __future__ import annotations
-
-import html
-import re
 
 import pytest
 from textual.widgets import Static
 
 from skulkctl.errors import Unreachable
 from skulkctl.main import main
-from skulkctl.tui.dialogs import ConfirmScreen, TextScreen
-from skulkctl.tui.feed import Frame, Pacer
-from skulkctl.tui.recorder_screen import RecorderScreen
-from skulkctl.tui.shots import View
-from skulkctl.tui.timeline_screen import TimelineScreen
-from tests.timeline.app_rig import NARROW, WIDE, Deeds, frames, press, running, screen_text
+from skulkctl.timeline.frames import EVERYTHING, Frame, Part
+from skulkctl.ui.dialogs import ConfirmScreen, TextScreen
+from skulkctl.ui.feed import Pacer
+from skulkctl.ui.palette import entries
+from skulkctl.ui.snapshot import View
+from skulkctl.ui.timeline_screen import Lanes, TimelineScreen
+from skulkctl.ui.widgets import Rows
+from tests.timeline.app_rig import (
+    NARROW,
+    WIDE,
+    Deeds,
+    StillFeed,
+    frames,
+    notices,
+    press,
+    running,
+    screen_text,
+    settle,
+)
 from tests.timeline.builders import rank, step, timeline
+from tests.timeline.clusters import a_cluster
 from tests.timeline.situations import d1, situations
 
 
@@ -28,141 +39,139 @@ def two_placements() -> dict[str, object]:
             "timeline": fine["timeline"] + hung["timeline"]}  # fmt: skip
 
 
-async def test_the_culprit_is_selected_and_the_verdict_read_first() -> None:
-    async with running(frames(d1())) as (app, _):
-        told = screen_text(app)
-        assert told.splitlines()[1].startswith(" HANG D1  Rank 1 on kite2")
-        assert "\n>1  kite2 prefill_pipeline" in told
-
-
 async def test_five_keys_from_open_to_cancelled() -> None:
-    """Open, read, C, ctrl-x, y: the evidence comes before the change."""
+    """Open, read, c, x, y: the evidence comes before the change, and the culprit is selected."""
     deeds = Deeds()
     async with running(frames(d1()), actions=deeds) as (app, pilot):
-        await press(app, pilot, "C")
-        assert "captured to bundle.tar.zst" in screen_text(app)
-        await press(app, pilot, "ctrl+x")
+        shown = screen_text(app)
+        assert shown.splitlines()[1].startswith(" ✖ HANG D1  Rank 1 on kite2")
+        assert "\n>1   kite2" in shown
+        await press(app, pilot, "c")
+        assert "captured: bundle.tar.zst" in notices(app)
+        await press(app, pilot, "x")
         assert isinstance(app.screen, ConfirmScreen)
         assert app.focused is not None and app.focused.id == "no"
-        told = str(app.screen.query_one(Static).render())
-        assert "skulkctl cancel 4be0aa11" in told
+        assert "skulkctl cancel 4be0aa11" in str(app.screen.query_one(Static).render())
         await press(app, pilot, "y")
         assert deeds.done == ["capture 7f3c2b1a/1", "cancel 4be0aa11 on 4"]
-        assert "cancel requested on all" in screen_text(app)
+        await press(app, pilot, "r", "y")
+        assert deeds.done[2:] == ["restart 7f3c2b1a"]
 
 
-async def test_a_cancel_without_evidence_captures_first_and_enter_is_safe() -> None:
+async def test_nothing_is_changed_without_evidence_and_enter_is_safe() -> None:
     deeds = Deeds()
     async with running(frames(d1()), actions=deeds) as (app, pilot):
-        await press(app, pilot, "ctrl+x", "enter")
+        await press(app, pilot, "x", "enter")
         assert deeds.done == []
-        await press(app, pilot, "ctrl+x", "y")
+        deeds.broken = True
+        await press(app, pilot, "x", "y")
+        assert deeds.done == []
+        assert "the disk is full" in notices(app)
+        deeds.broken = False
+        await press(app, pilot, "x", "y")
         assert deeds.done == ["capture 7f3c2b1a/1", "cancel 4be0aa11 on 4"]
-
-
-async def test_without_evidence_nothing_is_cancelled() -> None:
-    deeds = Deeds(broken=True)
-    async with running(frames(d1()), actions=deeds) as (app, pilot):
-        await press(app, pilot, "ctrl+x", "y")
-        assert deeds.done == []
-        assert "the disk is full" in screen_text(app)
 
 
 async def test_read_only_has_no_key_that_changes_anything() -> None:
     deeds = Deeds()
     async with running(frames(d1()), actions=deeds, view=View(read_only=True)) as (app, pilot):
-        assert "^x" not in screen_text(app)
-        await press(app, pilot, "ctrl+x")
+        assert "x cancel" not in screen_text(app)
+        assert "read-only" in screen_text(app)
+        await press(app, pilot, "x", "r")
         assert isinstance(app.screen, TimelineScreen)
-        assert not any("skulkctl cancel" in words for words, _, _ in app.palette_entries())
+        assert not any("skulkctl cancel" in words for words, _, _ in entries(app))
 
 
-async def test_moving_through_ranks_and_into_the_recorder() -> None:
+async def test_ranks_recorder_and_filters() -> None:
     async with running(frames(d1()), WIDE) as (app, pilot):
         await press(app, pilot, "j")
         assert "\n>2 " in screen_text(app)
-        await press(app, pilot, "g", "enter")
-        assert isinstance(app.screen, RecorderScreen)
-        assert "rank 0 @ kite1 > recorder" in screen_text(app)
-        await press(app, pilot, "right_square_bracket")
-        told = screen_text(app)
-        assert "rank 1 @ kite2 > recorder" in told
-        assert "r0 sent" in told and "r2 waits data" in told
-        await press(app, pilot, "m", "a")
-        assert "r2 waits data" not in screen_text(app)
-        assert "prefill=true" not in screen_text(app)
-        await press(app, pilot, "escape")
-        assert isinstance(app.screen, TimelineScreen)
-
-
-async def test_a_filter_says_what_it_hides_and_escape_clears_it() -> None:
-    async with running(frames(d1())) as (app, pilot):
-        await press(app, pilot, "slash", *"node:kite3", "enter")
-        told = screen_text(app)
-        assert "kite3" in told and "\n 0  kite1" not in told
-        assert "/node:kite3  3 of 4 ranks hidden" in told
+        assert "rank 2 on kite3" in screen_text(app)
+        await press(app, pilot, "k", "slash", *"node:kite3", "enter")
+        shown = screen_text(app)
+        assert "/node:kite3  3 of 4 ranks hidden" in shown and "\n 0   kite1" not in shown
         await press(app, pilot, "escape")
         assert "hidden" not in screen_text(app)
+        await press(app, pilot, "enter")
+        shown = screen_text(app)
+        assert "HANG" not in shown, "the recorder has the whole page"
+        assert "r0 sent" in shown and "nothing since" in shown
+        await press(app, pilot, "slash", *"/eval_(recv|output)/", "enter")
+        assert "recorder 3 of 7" in screen_text(app)
+        await press(app, pilot, "escape", "escape")
+        assert "HANG" in screen_text(app)
 
 
-async def test_filtering_the_recorder() -> None:
+async def test_the_crosshair_reads_every_rank_and_the_recorder_follows_it() -> None:
     async with running(frames(d1()), WIDE) as (app, pilot):
-        await press(app, pilot, "enter", "slash", *"/eval_(recv|output)/", "enter")
-        told = screen_text(app)
-        assert "(3 of 7)" in told
-        assert "prompt_tokenized" not in told
-
-
-async def test_pause_freezes_the_data_and_says_so() -> None:
-    async with running(frames(d1())) as (app, pilot):
-        await press(app, pilot, "p")
-        assert app.view.paused_at == "14:07:32Z"
-        await press(app, pilot, "p")
-        assert app.view.paused_at == ""
-
-
-async def test_zoom_and_pan() -> None:
-    async with running(frames(d1())) as (app, pilot):
-        await press(app, pilot, "minus")
-        assert app.view.span_s == 120.0
-        await press(app, pilot, "left")
-        assert app.view.pan_s == 30.0
-        assert "14:07:02" in screen_text(app)
-        await press(app, pilot, "escape", "plus", "plus")
-        assert (app.view.pan_s, app.view.span_s) == (0.0, 30.0)
-
-
-async def test_the_next_difference_is_where_ranks_part() -> None:
-    async with running(frames(d1())) as (app, pilot):
+        table = app.screen.query_one(Rows)
         await press(app, pilot, "n")
-        assert "differ from" in screen_text(app)
+        assert "differ from" in notices(app)
+        found = app.view.cross_s
+        before = float((table.selected_key or "0 0").split()[1])
+        assert found is not None and before <= found + 0.001
+        await press(app, pilot, "left")
+        assert app.view.cross_s is not None and found is not None and app.view.cross_s < found
+        shown = screen_text(app)
+        assert shown.count("┊") == 4, "one line for each rank"
+        table.focus()
+        await press(app, pilot, "down")
+        assert app.view.cross_s == float((table.selected_key or "0 0").split()[1]) >= before
+        await press(app, pilot, "f")
+        assert (app.view.cross_s, app.view.pan_s) == (None, 0.0)
 
 
-async def test_placements_are_chosen_by_number_and_problems_alone() -> None:
-    async with running(frames(two_placements()), WIDE) as (app, pilot):
+async def test_zoom_and_pan_by_keys_and_mouse() -> None:
+    async with running(frames(d1()), WIDE) as (app, pilot):
+        lanes = app.screen.query_one(Lanes)
+        await press(app, pilot, "minus", "shift+left")
+        assert (app.view.span_s, app.view.pan_s) == (120.0, 30.0)
+        assert " now " not in screen_text(app)
+        await press(app, pilot, "shift+right", "plus", "plus")
+        assert (app.view.pan_s, app.view.span_s) == (0.0, 30.0)
+        assert lanes.chart is not None
+        left = lanes.chart.layout.left
+        await pilot.click(Lanes, offset=(left + 10, 3))
+        await settle(app, pilot)
+        assert app.view.cross_s is not None and app.view.runner == "runner-7f3c2b1a-0"
+        await pilot._post_mouse_events([_wheel()], Lanes, (left, 3))
+        await settle(app, pilot)
+        assert app.view.span_s == 60.0
+
+
+def _wheel() -> type:
+    from textual import events
+
+    return events.MouseScrollDown
+
+
+async def test_instances_problems_and_what_can_be_read() -> None:
+    feed = StillFeed(a_cluster(), two_placements())
+    async with running(feed, WIDE, Deeds()) as (app, pilot):
         assert "(1 of 2, 1 problem)" in screen_text(app)
-        await press(app, pilot, "2")
-        assert "aa11bb22" in screen_text(app)
         await press(app, pilot, "tab")
+        assert "aa11bb22" in screen_text(app)
+        await press(app, pilot, "exclamation_mark")
         assert "7f3c2b1a" in screen_text(app)
-        await press(app, pilot, "2", "exclamation_mark")
-        assert "7f3c2b1a" in screen_text(app)
-
-
-async def test_copy_raw_help_and_logs() -> None:
-    async with running(frames(d1()), actions=Deeds()) as (app, pilot):
-        await press(app, pilot, "c")
+        await press(app, pilot, "y")
         assert app.clipboard.startswith("HANG D1\nRank 1 on kite2")
         assert "skulkctl capture 7f3c2b1a/1" in app.clipboard
-        for key, words in (
-            ("y", '"deviceRank": 1'),
-            ("l", "line of rank 1"),
-            ("question_mark", "^x"),
-        ):
+        for key, words in (("v", '"deviceRank": 1'), ("l", "line of rank 1"), ("L", "own work")):
             await press(app, pilot, key)
             assert isinstance(app.screen, TextScreen)
             assert words in str(app.screen.query_one(Static).render())
-            await press(app, pilot, "escape")
+            await press(app, pilot, "G", "g", "escape")
+        await press(app, pilot, "space")
+        assert app.view.paused_at == "14:07:32Z" and "PAUSED" in screen_text(app)
+        await press(app, pilot, "space", "o")
+        assert not app.view.paused_at and app.view.only_task
+        await press(app, pilot, "question_mark")
+        assert "next difference" in screen_text(app) and app.screen.query("HelpPanel")
+        for _ in range(200):  # the page is drawn anew once it knows its width
+            if "»" not in screen_text(app).splitlines()[2]:
+                break
+            await pilot.pause(0.05)
+        assert "»" not in screen_text(app).splitlines()[2], "the page gets narrower, not cut"
 
 
 @pytest.mark.parametrize("rule", ["D1", "D14", "D18", "D24"])
@@ -170,59 +179,40 @@ async def test_the_palette_is_spelled_like_the_command_line(
     rule: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shown = next(one for one in situations() if one.rule == rule).timeline
-    async with running(frames(shown), actions=Deeds()) as (app, _):
-        words = [words for words, _, _ in app.palette_entries()]
-    program, verbs = {one.split()[0] for one in words}, [one.split()[1] for one in words]
-    assert program == {"skulkctl"}
+    async with running(frames(shown), actions=Deeds()) as (app, pilot):
+        found = list(entries(app))
+        copied = [run for words, _, run in found if "delete" in words]
+        if copied:
+            copied[0]()
+            await press(app, pilot)
+            assert app.clipboard == "skulkctl delete 7f3c2b1a"
+    words = [words for words, _, _ in found]
+    assert {one.split()[0] for one in words} == {"skulkctl"}
     assert len(words) == len(set(words))
-    for verb in verbs:
+    for verb in {one.split()[1] for one in words}:
         assert main([verb, "--help"]) == 0, verb
     capsys.readouterr()
 
 
-@pytest.mark.parametrize("key", ["question_mark", "colon", "ctrl+x", "y", "enter", "slash"])
-async def test_plain_letters_are_enough_for_every_window(key: str) -> None:
-    async with running(frames(d1()), NARROW, Deeds(), View(ascii=True)) as (app, pilot):
-        await press(app, pilot, key)
-        picture = app.export_screenshot()
-    told = html.unescape("".join(re.findall(r"<text[^>]*>([^<]*)</text>", picture)))
-    assert told.replace("\xa0", " ").isascii(), sorted(set(told))
-
-
-async def test_a_recording_offers_no_keys_that_need_a_daemon() -> None:
-    async with running(frames(d1()), WIDE) as (app, _):
-        told = screen_text(app)
-    assert "C capture" not in told
-    assert "^x" not in told
-    assert "skulkctl capture 7f3c2b1a/1" in told
-
-
-async def test_the_palette_copies_what_no_key_does() -> None:
-    wedged = next(one for one in situations() if one.rule == "D14").timeline
-    async with running(frames(wedged), actions=Deeds()) as (app, pilot):
-        run = next(run for words, _, run in app.palette_entries() if "delete" in words)
-        run()
-        await press(app, pilot)
-        assert app.clipboard == "skulkctl delete 7f3c2b1a"
-        assert "in the clipboard: skulkctl delete 7f3c2b1a" in screen_text(app)
-
-
-async def test_stepping_through_a_recording() -> None:
+async def test_a_recording_is_stepped_through_and_offers_no_keys_for_a_daemon() -> None:
     moving = timeline(rank(0, [step(1, "decode_stream", "first_token")]))
-    async with running(frames(moving, d1())) as (app, pilot):
+    async with running(frames(moving, d1()), WIDE) as (app, pilot):
         assert "REPLAY 1 of 2" in screen_text(app)
         await press(app, pilot, "full_stop")
-        assert "REPLAY 2 of 2" in screen_text(app)
-        await press(app, pilot, "comma")
+        shown = screen_text(app)
+        assert "REPLAY 2 of 2" in shown
+        assert "c capture" not in shown and "x cancel" not in shown
+        assert "skulkctl capture 7f3c2b1a/1" in shown
+        assert "1 Cluster" not in shown, "a recording has one page"
+        await press(app, pilot, "comma", "1")
         assert "REPLAY 1 of 2" in screen_text(app)
 
 
-async def test_a_tiny_terminal_shows_the_verdict_and_nothing_else() -> None:
-    async with running(frames(d1()), (50, 12)) as (app, pilot):
-        told = screen_text(app)
-        assert "HANG D1" in told and "kite4" not in told
+async def test_a_tiny_terminal_still_tells_the_verdict() -> None:
+    async with running(frames(d1()), (30, 8)) as (app, pilot):
+        assert "HANG D1" in screen_text(app)
         await pilot.resize_terminal(*NARROW)
-        await press(app, pilot, "r")
+        await press(app, pilot)
         assert "kite4" in screen_text(app)
 
 
@@ -232,22 +222,31 @@ class Flaky:
     live = True
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.wanted: list[frozenset[Part]] = []
+        self.closed = False
 
-    def poll(self) -> Frame:
-        self.asked += 1
-        if self.asked > 1:
+    async def poll(self, wanted: frozenset[Part] = EVERYTHING) -> Frame:
+        self.wanted.append(wanted)
+        if len(self.wanted) != 2:
             raise Unreachable("no daemon reachable", "connection refused")
         return frames(d1())[0]
 
+    async def close(self) -> None:
+        self.closed = True
+
 
 async def test_a_lost_daemon_leaves_the_last_data_and_says_why() -> None:
-    async with running(Flaky()) as (app, pilot):
-        await press(app, pilot, "r")
-        told = screen_text(app)
-        assert "NO ANSWER" in told
-        assert "connection refused; next try in 30s" in told
-        assert "HANG D1" in told
+    feed = Flaky()
+    async with running(feed) as (app, pilot):
+        assert "✖ no answer: connection refused; next try in 30s" in screen_text(app)
+        await press(app, pilot, "ctrl+r")
+        assert "connection refused" not in screen_text(app)
+        await press(app, pilot, "ctrl+r")
+        shown = screen_text(app)
+        assert "NO ANSWER" in shown and "connection refused; next try in 30s" in shown
+        assert "HANG D1" in shown
+    assert feed.closed
+    assert set(feed.wanted) == {frozenset({Part.TIMELINE})}, "only what the page shows"
 
 
 def test_the_pace_of_questions() -> None:

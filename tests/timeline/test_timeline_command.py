@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from skulkctl.main import main
-from skulkctl.recordings import read_frames
+from skulkctl.timeline.recordings import read_frames
 from tests.timeline.builders import rank, step, timeline
 from tests.timeline.situations import Situation, d1, situations
 
@@ -52,11 +52,11 @@ def test_json_carries_verdict_and_data(run: Any) -> None:
 def test_once_is_the_same_screen_as_text(run: Any) -> None:
     code, out, _ = run(d1(), "--once")
     assert code == 0
-    assert "┏━ HANG  no rank has moved for 41s" in out
-    assert "agree: same phase on every rank" in out
+    assert "╭─ ✖ HANG  no rank has moved for 41s" in out
+    assert " agree " in out and "all wait for 1" in out
     _, plain, _ = run(d1(), "--once", "--ascii")
     assert plain.isascii()
-    assert "+= HANG" in plain
+    assert "+- X HANG" in plain
 
 
 def test_without_a_terminal_it_is_once(run: Any) -> None:
@@ -79,11 +79,11 @@ def test_recordings_are_read_back_and_a_cut_line_is_forgiven(run: Any, tmp_path:
     with tape.open("a") as file:
         file.write('{"kind": "skulkctl/timeline-rec')
     frames = read_frames(tape)
-    assert [len(frame.timeline["runners"]) for frame in frames] == [4, 1]  # type: ignore[arg-type]
+    assert [len(frame.timeline.runners) for frame in frames] == [4, 1]
     assert main(["timeline", "--from", str(tape), "--check"]) == 0
 
 
 def test_a_file_without_a_timeline_is_refused(run: Any, tmp_path: Path) -> None:
     code, _, err = run({"hello": 1}, "--check")
-    assert (code, "holds no timeline" in err) == (1, True)
+    assert (code, "contains no timeline" in err) == (1, True)
     assert main(["timeline", "--from", str(tmp_path / "nothing"), "--check"]) == 3

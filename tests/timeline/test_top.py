@@ -4,30 +4,31 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from skulkctl.cli.command import Command
+from skulkctl.cli.invocation import Invocation
+from skulkctl.cli.options import params_of
 from skulkctl.main import main
 from skulkctl.nodes.rows import lost_items, node_items
-from skulkctl.screen_options import SCREEN, pace_s
-from skulkctl.tui.lines import plain_text
-from skulkctl.tui.shots import Shot, View
-from skulkctl.tui.top_page import tokens_per_second, top_items, top_page
+from skulkctl.ui.lines import plain_text
+from skulkctl.ui.options import Screen, pace_s
+from skulkctl.ui.rates import tokens_per_second
+from skulkctl.ui.snapshot import Snapshot, View
+from skulkctl.ui.top_page import top_items, top_page
 from skulkd.wire.base import Memory
 from skulkd.wire.cluster import LostNode
 from skulkd.wire.machine import MemoryUsage
 from tests.cli.builders import a_cluster, a_request, as_json
-from tests.daemon_process import DaemonProcess, daemon_environ
-from tests.timeline.app_rig import frames, press, screen_text
-from tests.timeline.builders import NODES, NOW, rank, step, timeline
+from tests.daemon_process import DaemonProcess
+from tests.skulkctl_process import skulkctl
+from tests.timeline.builders import NODES, NOW, rank, read, step, timeline
 
 if TYPE_CHECKING:
     from skulkctl.daemon.state import ClusterState
-    from skulkctl.invocation import Invocation
+    from skulkctl.ui.top_page import TopRunnerItem
 
 
 def one_node(name: str, **parts: Any) -> ClusterState:
@@ -44,10 +45,10 @@ def decoding(*points: tuple[float, int]) -> dict[str, Any]:
 
 
 def test_a_lost_node_is_a_problem_beside_the_verdict_about_runners() -> None:
-    shot = Shot(decoding((3, 25), (1, 75)), names=NODES)
+    snapshot = Snapshot(read(decoding((3, 25), (1, 75))), names=NODES)
     since = {"name": "kite4", "since": "2026-03-04T12:00:00.125Z", "sinceSeconds": 305.0}
-    items = top_items(shot, lost_items([LostNode.model_validate(since)]), a_cluster())
-    lines = plain_text(top_page(shot, View(), items, 80, None)).splitlines()
+    items = top_items(snapshot, lost_items([LostNode.model_validate(since)]), a_cluster())
+    lines = plain_text(top_page(snapshot, View(), items, 80)).splitlines()
     assert lines[2] == " NODE LOST  kite4 lost for 5m5s, since 2026-03-04T12:00:00Z"
 
 
@@ -56,13 +57,13 @@ def test_a_lost_node_is_a_problem_beside_the_verdict_about_runners() -> None:
     [(((5, 25), (3, 50), (1, 75)), 12.5), (((1, 75),), None), (((25, 25), (20, 50)), None)],
 )
 def test_speed_is_that_of_the_last_seconds(points: Any, speed: float | None) -> None:
-    shot = Shot(decoding(*points), names=NODES)
-    only = shot.groups[0].ranks[0]
+    snapshot = Snapshot(read(decoding(*points)), names=NODES)
+    only = snapshot.groups[0].ranks[0]
     assert tokens_per_second(only, {}, NOW.timestamp()) == speed
 
 
 def test_the_page_has_nodes_runners_and_the_verdict() -> None:
-    shot = Shot(decoding((3, 25), (1, 75)), names=NODES, context="lab")
+    snapshot = Snapshot(read(decoding((3, 25), (1, 75))), names=NODES, context="lab")
     readings = {"gpuUsage": 50.0, "accelerator": {"utilizationRatio": 0.25}}
     memory = MemoryUsage(
         ram_total=Memory.of(64 << 30),
@@ -71,14 +72,14 @@ def test_the_page_has_nodes_runners_and_the_verdict() -> None:
         swap_available=Memory(),
     )
     state = one_node("kite1", nodeSystem={"n": readings}, nodeMemory={"n": as_json(memory)})
-    items = top_items(shot, node_items(state), state)
-    told = plain_text(top_page(shot, View(), items, 120, None))
+    items = top_items(snapshot, node_items(state), state)
+    told = plain_text(top_page(snapshot, View(), items, 120))
     assert "25.0 tokens/s" in told.splitlines()[0]
-    assert "▮▮▮▮▮▮▮▮▮▯▯▯ 48.0GiB/64.0GiB" in told
-    assert "▮▮▮▯▯▯▯▯▯▯▯▯ 25%" in told
+    assert "█████████░░░ 48.0GiB/64.0GiB" in told
+    assert "███░░░░░░░░░ 25%" in told
     assert "gemma-4-26b" in told and "decode_stream" in told
     assert "NODE LOST" not in told
-    narrow = plain_text(top_page(shot, View(ascii=True), items, 80, 24))
+    narrow = plain_text(top_page(snapshot, View(ascii=True), items, 80))
     assert narrow.isascii()
     assert all(len(line) <= 80 for line in narrow.splitlines())
 
@@ -88,12 +89,12 @@ LONG = "mlx-community/Qwen3-Next-80B-A3B-Instruct-8bit"
 
 @pytest.mark.parametrize("columns", [64, 80, 120])
 def test_a_narrow_screen_keeps_the_speed_and_drops_what_is_empty(columns: int) -> None:
-    shot = Shot(decoding((3, 25), (1, 75)), names=NODES)
+    snapshot = Snapshot(read(decoding((3, 25), (1, 75))), names=NODES)
     state = one_node("mac-mini-office", nodeSystem={"n": {"pcpuUsage": 3.0}})
-    items = top_items(shot, node_items(state), state)
-    runners = cast("list[dict[str, object]]", items["runners"])
-    runners[0] |= {"modelId": LONG, "node": "mac-mini-office", "secondsInPhase": 5525.0}
-    lines = plain_text(top_page(shot, View(), items, columns, None)).splitlines()
+    items = top_items(snapshot, node_items(state), state)
+    changed = {"modelId": LONG, "node": "mac-mini-office", "secondsInPhase": 5525.0}
+    items["runners"][0] |= cast("TopRunnerItem", changed)
+    lines = plain_text(top_page(snapshot, View(), items, columns)).splitlines()
     assert all(len(line) <= columns for line in lines)
     [node_header] = [line.split() for line in lines if line.startswith(" node")]
     assert node_header == ["node", "health", "cpu"]
@@ -118,36 +119,19 @@ def test_a_speed_that_nobody_measured_is_not_called_zero(
     found = decoding(*points)
     for runner in found["runners"]:
         runner["statusKind"] = status
-    shot = Shot(found, names=NODES)
-    page = plain_text(top_page(shot, View(), top_items(shot, [], a_cluster(tasks=tasks)), 80, None))
+    snapshot = Snapshot(read(found), names=NODES)
+    page = plain_text(
+        top_page(snapshot, View(), top_items(snapshot, [], a_cluster(tasks=tasks)), 80)
+    )
     assert speed in page.splitlines()[0]
 
 
-async def test_the_timeline_opens_from_it_and_leads_back() -> None:
-    from skulkctl.tui.feed import ReplayFeed
-    from skulkctl.tui.timeline_app import Setup
-    from skulkctl.tui.top_app import BackScreen, TopApp, TopScreen
-    from tests.timeline.app_rig import settle
-
-    app = TopApp(Setup(ReplayFeed(frames(decoding((3, 25), (1, 75)))), clock=lambda: 0.0))
-    async with app.run_test(size=(80, 24)) as pilot:
-        await settle(app, pilot)
-        assert "tokens/s" in screen_text(app)
-        await press(app, pilot, "t")
-        assert isinstance(app.screen, BackScreen)
-        assert "agree" in screen_text(app)
-        await press(app, pilot, "q")
-        assert isinstance(app.screen, TopScreen)
-
-
 def test_a_real_daemon_is_shown(shared_daemon: DaemonProcess) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "skulkctl", "top", "-o", "json", "--endpoint", shared_daemon.url],
-        capture_output=True, text=True, check=False, timeout=600,
-        env=daemon_environ(shared_daemon.home / "cli"),
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert [one["name"] for one in json.loads(done.stdout)["nodes"]] == ["kite1"]
+    done = skulkctl(
+        *("top", "-o", "json"), home=shared_daemon.home / "cli", endpoint=shared_daemon.url
+    )
+    assert done.code == 0, done.err
+    assert [one["name"] for one in json.loads(done.out)["nodes"]] == ["kite1"]
 
 
 @pytest.mark.parametrize("command", ["timeline", "top"])
@@ -157,18 +141,16 @@ def test_both_screens_have_the_same_options(
     """They are declared once; whoever knows one screen knows the other."""
     assert main([command, "--help"]) == 0
     told = " ".join(capsys.readouterr().out.split())
-    for parameter in SCREEN.values():
-        option = parameter.annotation.__metadata__[0]
-        name = str(option.default if option.param_decls in (None, ()) else option.param_decls[0])
-        assert f"{name} {option.help}" in told
+    for option in params_of(Screen):
+        assert f"{option.opts[0]} {option.help}" in told
 
 
 def test_a_screen_is_asked_for_less_often_over_a_slow_link(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("TEXTUAL_FPS", raising=False)
-    call = cast("Invocation", SimpleNamespace(options={"slow": False}))
+    call = Invocation(Command("top"))
     assert (pace_s(call), "TEXTUAL_FPS" in os.environ) == (2.0, False)
-    call.options["slow"] = True
+    call.params = {"slow": True}
     monkeypatch.setenv("TEXTUAL_FPS", "60")
     assert (pace_s(call), os.environ["TEXTUAL_FPS"]) == (10.0, "60")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ from skulkd.wire.diagnostics import RunnerSupervisorDiagnostics
 from skulkd.wire.events import Event, InstanceCreated, InstanceDeleted, RunnerStatusUpdated
 from skulkd.wire.ids import InstanceId, NodeId, RunnerId
 from skulkd.wire.instances import Host, Instance, MlxRingInstance
-from skulkd.wire.machine import MemoryUsage
 from skulkd.wire.runners import RunnerFailed, RunnerReady, RunnerRunning, RunnerStatus
 from skulkd.wire.shards import (
     PipelineShardMetadata,
@@ -24,19 +23,18 @@ from skulkd.wire.shards import (
     ShardMetadata,
     TensorShardMetadata,
 )
-from skulkd.worker.around import Around
-from skulkd.worker.group_keys import RankSecurity
-from skulkd.worker.options import CrashPolicy, GroupLimits, Patience, StopSteps, WorkerOptions
+from skulkd.worker.group_addresses import RankSecurity
+from skulkd.worker.options import CrashPolicy, GroupLimits, RunnerTimeouts, StopSteps, WorkerOptions
 from skulkd.worker.process import Spawn
 from skulkd.worker.task_stream import TaskStream
-from skulkd.worker.worker import Worker
+from skulkd.worker.worker import Worker, WorkerDeps
 from tests.peer_mesh import MeshPeers, peer_mesh
-from tests.worker.rig import DEADLINE_S, Shelf, a_card, a_request, eventually
+from tests.worker.rig import DEADLINE_S, MemoryLibrary, a_card, a_request, eventually
 
 # A node is lost when it is gone, not when this machine is slow.
-LIMITS = GroupLimits(beat_s=0.2, ask_s=20, follow_s=60, lease_s=120, settle_s=20)
+LIMITS = GroupLimits(heartbeat_s=0.2, request_s=20, follow_s=60, lease_s=120, settle_s=20)
 OPTIONS = WorkerOptions(
-    patience=Patience(look_every_s=0.1),
+    timeouts=RunnerTimeouts(poll_s=0.1),
     stop=StopSteps(ask_s=0.5, term_s=0.5, kill_s=10),
     crashes=CrashPolicy(first_delay_s=0.01),
     group=LIMITS,
@@ -181,8 +179,8 @@ async def group_of(
     rig = GroupRig(peer_mesh(*(f"node-{number}" for number in range(len(spawns)))))
     loops = []
     for peers, spawn in zip(rig.peers, spawns, strict=True):
-        around = Around(
-            library or Shelf(),
+        deps = WorkerDeps(
+            library or MemoryLibrary(),
             log_dir / peers.node_id,
             peers=peers,
             security=RankSecurity("a secret of these tests"),
@@ -194,7 +192,7 @@ async def group_of(
             node_id=peers.node_id,
             state=lambda: rig.replica.state,
             publish=rig.publish,
-            around=around,
+            deps=deps,
             options=options,
         )
         rig.workers.append(worker)
@@ -213,18 +211,3 @@ async def group_ready(rig: GroupRig) -> InstanceId:
     instance_id = rig.place()
     await rig.all_reach(RunnerReady)
     return instance_id
-
-
-def patient(**limits: float) -> WorkerOptions:
-    return replace(OPTIONS, group=replace(LIMITS, **limits))
-
-
-def plenty(available: int) -> MemoryUsage:
-    from skulkd.wire.base import Memory
-
-    return MemoryUsage(
-        ram_total=Memory.of(64 * 1024**3),
-        ram_available=Memory.of(available),
-        swap_total=Memory(),
-        swap_available=Memory(),
-    )

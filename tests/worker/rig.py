@@ -16,7 +16,7 @@ import psutil
 
 from skulkd.cluster.replica import Replica
 from skulkd.placement.built import place
-from skulkd.placement.candidates import Candidate
+from skulkd.placement.candidates import PlacementCandidate
 from skulkd.placement.fresh import make_fresh
 from skulkd.placement.wish import Wish
 from skulkd.runner.protocol import GenerationOptions, Output, PrefillProgress, RunnerOptions
@@ -29,11 +29,11 @@ from skulkd.wire.instances import Instance
 from skulkd.wire.machine import MemoryUsage
 from skulkd.wire.runners import RunnerFailed, RunnerReady, RunnerStatus
 from skulkd.wire.tasks import InputMessage, TextGeneration, TextGenerationTaskParams
-from skulkd.worker.around import Around
-from skulkd.worker.options import CrashPolicy, Patience, StopSteps, WorkerOptions
+from skulkd.worker.options import CrashPolicy, RunnerTimeouts, StopSteps, WorkerOptions
 from skulkd.worker.process import Spawn, spawn_runner
 from skulkd.worker.task_stream import TaskEnded, TaskStream
-from skulkd.worker.worker import Worker
+from skulkd.worker.worker import Worker, WorkerDeps
+from tests.peer_mesh import peer_mesh
 
 NODE = NodeId("node-0123456789abcdef")
 MODEL = ModelId("skulk/stand-in")
@@ -45,7 +45,7 @@ T = TypeVar("T")
 # Short, so that tests are; generous where a slow machine must not make a difference.
 QUICK = WorkerOptions(
     runner=RunnerOptions(eval_deadline_s=0.5, warmup_deadline_s=0.5, layer_deadline_s=30),
-    patience=Patience(first_report_s=30, margin_s=0.5, last_words_s=0.5, look_every_s=0.1),
+    timeouts=RunnerTimeouts(first_report_s=30, margin_s=0.5, exit_s=0.5, poll_s=0.1),
     stop=StopSteps(ask_s=0.5, term_s=0.5, kill_s=10),
     crashes=CrashPolicy(first_delay_s=0.01),
 )
@@ -72,7 +72,7 @@ def an_instance(card: ModelCard | None = None, node_id: NodeId = NODE) -> Instan
         swap_total=Memory(),
         swap_available=Memory(),
     )
-    return place(Wish(card or a_card()), [Candidate(node_id, memory)], make_fresh(1))
+    return place(Wish(card or a_card()), [PlacementCandidate(node_id, memory)], make_fresh(1))
 
 
 def stand_in(boot: str = "") -> Spawn:
@@ -87,7 +87,7 @@ def stand_ins(file: Path, *boots: str) -> Spawn:
 
 
 @dataclass
-class Shelf:
+class MemoryLibrary:
     """A library in memory."""
 
     paths: Mapping[str, Path] = field(default_factory=lambda: {MODEL: Path("/models/stand-in")})
@@ -186,11 +186,12 @@ async def running(
 ) -> AsyncIterator[Rig]:
     """A worker at work; afterwards it is stopped, and so are its runners."""
     rig = Rig(log_dir)
+    (peers,) = peer_mesh(NODE)
     rig.worker = Worker(
         node_id=NODE,
         state=lambda: rig.replica.state,
         publish=rig.publish,
-        around=Around(library or Shelf(), log_dir, spawn=spawn, environ=environ),
+        deps=WorkerDeps(library or MemoryLibrary(), log_dir, peers, spawn=spawn, environ=environ),
         options=options,
     )
     loop = asyncio.create_task(rig.worker.run())

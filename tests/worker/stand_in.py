@@ -18,7 +18,7 @@ import threading
 from pathlib import Path
 from typing import Any, NoReturn
 
-from skulkd.runner.lifelines import die_with_parent
+from skulkd.runner.parent_process import die_with_parent
 
 NEVER = threading.Event()
 Fields = dict[str, Any]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skulkd.worker.crash_window import CrashWindow
+from skulkd.worker.endings import CrashWindow
 from skulkd.worker.options import CrashPolicy
 
 

@@ -12,7 +12,7 @@ from skulkd.wire.runners import RunnerFailed, RunnerReady
 from skulkd.worker.refusals import NoSuchInstance, NotReady
 from tests.worker.rig import (
     PATIENT,
-    Shelf,
+    MemoryLibrary,
     eventually,
     log_text,
     read_all,
@@ -145,7 +145,7 @@ async def test_a_process_that_cannot_start_says_why(tmp_path: Path) -> None:
 
 
 async def test_a_model_without_files_is_not_started(tmp_path: Path) -> None:
-    library = Shelf(paths={}, problems={"skulk/stand-in": "model.safetensors is cut off"})
+    library = MemoryLibrary(paths={}, problems={"skulk/stand-in": "model.safetensors is cut off"})
     async with running(tmp_path, stand_in(), library=library) as rig:
         reason = await rig.fails(rig.place(), "would not help")
         assert reason.startswith("Not started: staging-failed: model.safetensors is cut off.")

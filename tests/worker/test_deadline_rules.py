@@ -9,9 +9,9 @@ import pytest
 from skulkd.runner.protocol import RunnerOptions
 from skulkd.wire.ids import InstanceId, RunnerId, TaskId
 from skulkd.wire.tasks import LoadModel, Shutdown, StartWarmup, Task
-from skulkd.worker.deadlines import Standing, next_deadline
-from skulkd.worker.options import Patience
-from skulkd.worker.task_book import OpenTask
+from skulkd.worker.deadlines import RunnerActivity, next_deadline
+from skulkd.worker.options import RunnerTimeouts
+from skulkd.worker.task_table import OpenTask
 from tests.worker.rig import a_request
 
 INSTANCE = InstanceId("inst")
@@ -21,9 +21,9 @@ WARMUP = StartWarmup(task_id=TaskId("t"), instance_id=INSTANCE)
 SHUTDOWN = Shutdown(task_id=TaskId("t"), instance_id=INSTANCE, runner_id=RunnerId("r"))
 
 
-def standing(*tasks: OpenTask, **facts: Any) -> Standing:
+def standing(*tasks: OpenTask, **facts: Any) -> RunnerActivity:
     known = {"started_at": 0.0, "heard_at": 50.0, "reported": True, "failed_at": None}
-    return Standing(**{**known, **facts}, open=tasks)
+    return RunnerActivity(**{**known, **facts}, open=tasks)
 
 
 def sent(task: Task, at: float = 40.0, **facts: Any) -> OpenTask:
@@ -69,8 +69,8 @@ def sent(task: Task, at: float = 40.0, **facts: Any) -> OpenTask:
     ],
 )
 def test_each_kind_of_silence_has_its_limit(
-    situation: Standing, at: float | None, why: str | None
+    situation: RunnerActivity, at: float | None, why: str | None
 ) -> None:
-    deadline = next_deadline(situation, RunnerOptions(), Patience())
+    deadline = next_deadline(situation, RunnerOptions(), RunnerTimeouts())
     assert (None if deadline is None else deadline.at) == at
     assert why is None or (deadline is not None and why in deadline.why)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from skulkd.runner.protocol import GenerationOptions
-from skulkd.store.progress import FilesProgress
+from skulkd.store.staging.progress import FilesProgress
 from skulkd.wire.events import TaskCreated, TaskFailed
 from skulkd.wire.ids import InstanceId
 from skulkd.wire.runners import RunnerFailed, RunnerReady
@@ -98,7 +98,7 @@ async def test_a_rank_that_dies_or_freezes_ends_all_and_all_come_back(
 
 @pytest.mark.parametrize("command", ["crash 91 on 0", "lose 91 on 0"])
 async def test_the_first_to_notice_is_not_blamed(tmp_path: Path, command: str) -> None:
-    unwatched = replace(OPTIONS, patience=replace(OPTIONS.patience, look_every_s=3600))
+    unwatched = replace(OPTIONS, timeouts=replace(OPTIONS.timeouts, poll_s=3600))
     async with group_of(tmp_path, [stand_in(), stand_in()], unwatched) as rig:
         instance_id = await group_ready(rig)
         os.kill(rig.pid(1), signal.SIGSTOP)
@@ -178,7 +178,7 @@ async def test_a_lost_node_is_the_reason_even_when_its_instance_is_gone_first(
 async def test_a_delete_between_the_end_and_its_reason_leaves_no_request_open(
     tmp_path: Path,
 ) -> None:
-    unwatched = replace(OPTIONS, patience=replace(OPTIONS.patience, look_every_s=3600))
+    unwatched = replace(OPTIONS, timeouts=replace(OPTIONS.timeouts, poll_s=3600))
     async with group_of(tmp_path, [stand_in()] * 2, unwatched) as rig:
         instance_id = await group_ready(rig)
         stream = await rig.ask(instance_id, "hang")

@@ -11,7 +11,7 @@ import pytest
 
 from skulkd.runner.protocol import GenerationOptions
 from skulkd.runner.zygote_client import Zygote
-from skulkd.store.tiny import make_tiny_model
+from skulkd.store.imports.tiny_model import make_tiny_model
 from skulkd.wire.ids import InstanceId
 from skulkd.worker.forking import ForkingSpawn
 from skulkd.worker.process import Launch, RunnerProcess, Spawn

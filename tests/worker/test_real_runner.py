@@ -16,20 +16,20 @@ import pytest
 
 from skulkd.runner.zygote_client import Zygote
 from skulkd.settings.paths import find_paths
-from skulkd.store.card_toml import card_from_toml
+from skulkd.store.cards.toml import card_from_toml
+from skulkd.store.imports.tiny_model import TINY_MODEL_ID, make_tiny_model
 from skulkd.store.library import ModelLibrary
-from skulkd.store.tiny import TINY_MODEL_ID, make_tiny_model
 from skulkd.wire.cards import ModelCard
 from skulkd.wire.ids import InstanceId, ModelId
 from skulkd.wire.runners import RunnerReady
 from skulkd.worker.forking import ForkingSpawn
-from skulkd.worker.options import Patience, WorkerOptions
+from skulkd.worker.options import RunnerTimeouts, WorkerOptions
 from skulkd.worker.process import Spawn, spawn_runner
 from skulkd.worker.task_stream import TaskStream
 from tests.worker.rig import (
     PATIENT,
+    MemoryLibrary,
     Rig,
-    Shelf,
     eventually,
     first_text,
     is_running,
@@ -109,7 +109,7 @@ async def test_a_killed_runner_fails_its_answer_by_name_and_answers_again(
 
 
 async def test_a_frozen_runner_is_replaced(home: Path, tmp_path: Path) -> None:
-    options = replace(PATIENT, patience=Patience(stopped_s=0.5, look_every_s=0.1))
+    options = replace(PATIENT, timeouts=RunnerTimeouts(stopped_s=0.5, poll_s=0.1))
     async with serving(home, tmp_path, options) as (rig, instance_id):
         stream = await ask(rig, instance_id, max_output_tokens=3000)
         await first_text(stream)
@@ -256,7 +256,7 @@ async def test_weights_damaged_behind_the_librarys_back_are_named_by_the_runner(
     home: Path, cut_off: Path, tmp_path: Path
 ) -> None:
     (path,) = (cut_off / "models").iterdir()
-    library = Shelf(paths={MODEL: path})
+    library = MemoryLibrary(paths={MODEL: path})
     async with running(tmp_path / "logs", spawn_runner, library=library) as rig:
         instance_id = rig.place(card_of(home))
         reason = await rig.fails(instance_id, "would not help")

@@ -242,7 +242,7 @@ async def test_a_runner_that_never_reads_takes_no_more_than_it_may(tmp_path: Pat
 async def test_a_status_that_the_state_lost_is_said_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("skulkd.worker.worker._SAY_AGAIN_S", 0.05)
+    monkeypatch.setattr("skulkd.worker.slot._REPUBLISH_S", 0.05)
     async with running(tmp_path, stand_in()) as rig:
         instance_id = await ready(rig)
         runner_id = rig.record(instance_id).runner_id

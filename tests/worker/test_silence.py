@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from skulkd.wire.runners import RunnerReady
-from skulkd.worker.options import Patience
+from skulkd.worker.options import RunnerTimeouts
 from tests.worker.rig import (
     QUICK,
     is_running,
@@ -38,7 +38,7 @@ async def test_a_start_that_hangs_is_ended_from_outside(
 
 
 async def test_a_runner_that_never_reports_is_ended(tmp_path: Path) -> None:
-    options = replace(QUICK, patience=Patience(first_report_s=0.5, look_every_s=0.1))
+    options = replace(QUICK, timeouts=RunnerTimeouts(first_report_s=0.5, poll_s=0.1))
     async with running(tmp_path, stand_in("silent"), options) as rig:
         await rig.fails(rig.place(), "no report within 0.5 s")
 

@@ -8,7 +8,7 @@ import pytest
 
 from skulkd.runner.protocol import Output, OutputItem
 from skulkd.wire.ids import TaskId
-from skulkd.worker.pacing import SLICE_S, HalfOfTheTime
+from skulkd.worker.process import SLICE_S, LoopShare
 from skulkd.worker.task_stream import TaskEnded, TaskStream
 from tests.worker.rig import read_all
 
@@ -116,7 +116,7 @@ async def test_only_who_works_most_of_the_time_has_to_rest(
     work_s: float, pause_s: float, rests: bool
 ) -> None:
     clock = Clock()
-    pace = HalfOfTheTime(clock)
+    pace = LoopShare(clock)
     rested = 0
     for _ in range(100):
         with pace:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from skulkd.placement.built import place
-from skulkd.placement.candidates import Candidate
+from skulkd.placement.candidates import PlacementCandidate
 from skulkd.placement.fresh import make_fresh
 from skulkd.placement.memory import need_of
 from skulkd.placement.promises import need_of_rank
@@ -20,10 +20,10 @@ from skulkd.placement.wish import Wish
 from skulkd.wire.base import Memory
 from skulkd.wire.instances import Instance
 from skulkd.wire.machine import MemoryUsage
-from skulkd.worker.launching import CannotLaunch, Launcher
+from skulkd.worker.diagnostics import WaitStatus
+from skulkd.worker.launch import CannotLaunch, Launcher
 from skulkd.worker.model_files import LibraryFiles
-from skulkd.worker.waiting import WaitingView
-from tests.worker.rig import NODE, QUICK, Shelf, a_card
+from tests.worker.rig import NODE, QUICK, MemoryLibrary, a_card
 
 GIB = 1024**3
 CARD = a_card().model_copy(
@@ -42,7 +42,7 @@ def memory(available: int) -> MemoryUsage:
 
 
 def placed(free: int, mode: Any = "auto") -> Instance:
-    node = Candidate(NODE, memory(free), dequantize=mode)
+    node = PlacementCandidate(NODE, memory(free), dequantize=mode)
     return place(Wish(CARD), [node], make_fresh(1))
 
 
@@ -55,17 +55,17 @@ STORED = need_of(CARD).total_bytes
 async def prepared(instance: Instance, free: int, tmp_path: Path, mode: Any = "auto") -> bool:
     """Whether its runner is told to unpack."""
     [runner] = instance.shard_assignments.runner_to_shard
-    options = replace(QUICK, dequantize=mode, patience=replace(QUICK.patience, memory_s=0))
+    options = replace(QUICK, dequantize=mode, timeouts=replace(QUICK.timeouts, memory_s=0))
     launcher = Launcher(
         NODE,
-        LibraryFiles(Shelf(), 60),
+        LibraryFiles(MemoryLibrary(), 60),
         lambda: memory(free),
         None,
         tmp_path,
         options,
         {},
     )
-    found = await launcher.prepare(instance, runner, WaitingView(time.monotonic))
+    found = await launcher.prepare(instance, runner, WaitStatus(time.monotonic))
     return found.configure.options.float32
 
 

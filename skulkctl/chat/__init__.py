@@ -1,0 +1,1 @@
+"""Asking models: one request, a conversation, what is shown of an answer."""

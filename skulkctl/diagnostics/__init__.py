@@ -1,0 +1,1 @@
+"""`skulkctl diagnose`: what a node knows about itself, as a page."""

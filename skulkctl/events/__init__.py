@@ -1,0 +1,1 @@
+"""What happened in the cluster and what its processes wrote: events and log lines."""

@@ -1,0 +1,1 @@
+"""Settings with which other programs use this cluster."""

@@ -1,0 +1,1 @@
+"""The man pages: finding them and showing them without `man`."""

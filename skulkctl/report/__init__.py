@@ -1,0 +1,1 @@
+"""An incident as one HTML file: made from a capture, opened offline."""

@@ -1,0 +1,1 @@
+"""The configuration of a node: its values as rows, and planning a change."""

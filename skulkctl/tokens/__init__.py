@@ -1,0 +1,1 @@
+"""Access tokens: the list, and files that hold one."""

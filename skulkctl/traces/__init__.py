@@ -1,0 +1,1 @@
+"""Traces of requests: lists, timings and the waterfall."""

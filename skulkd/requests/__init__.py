@@ -1,0 +1,1 @@
+"""Generation requests: parameters, choice of an instance, dispatch, relay to other nodes."""

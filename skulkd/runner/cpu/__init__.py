@@ -1,0 +1,1 @@
+"""What makes MLX fast on a CPU. No effect where there is an accelerator."""

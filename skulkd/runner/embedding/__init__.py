@@ -1,0 +1,1 @@
+"""Embedding models: encoders and decoders, pooling, and the engine that batches inputs."""

@@ -1,0 +1,1 @@
+"""The step loop: scheduling, batching, prefill, decoding, sampling."""

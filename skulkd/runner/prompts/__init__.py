@@ -1,0 +1,1 @@
+"""From messages to prompt text and tokens."""

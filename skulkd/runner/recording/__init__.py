@@ -1,0 +1,1 @@
+"""Flight recorder entries and traces. Decides nothing."""

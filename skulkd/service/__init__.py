@@ -1,0 +1,1 @@
+"""skulkd as a service of the machine: units for systemd, property lists for launchd."""

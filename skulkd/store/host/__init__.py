@@ -1,0 +1,1 @@
+"""The store host: serves the store's models to the cluster and accepts uploads."""

@@ -1,0 +1,1 @@
+"""Downloads from a Hugging Face hub, each in a child process."""

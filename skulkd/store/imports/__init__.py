@@ -1,0 +1,1 @@
+"""Importing models into the models directory. Runs in child processes only."""

@@ -1,0 +1,1 @@
+"""Staged copies: copying models from the store to this node, and evicting them."""
