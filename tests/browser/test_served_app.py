@@ -31,6 +31,7 @@ async function read(url) {
   try { return (await fetch(url)).status; } catch (error) { return 'refused'; }
 }
 </script>
+<p>the scripts have run</p>
 """
 
 
@@ -108,7 +109,7 @@ async def _keeps_out_foreign_pages(browser: Browser, url: str) -> None:
     async with foreign_page(url) as address:
         tab = await browser.new_tab()
         await tab.open(address)
-        await tab.wait_for(lambda _: True, "the page")
+        await tab.wait_for(lambda text: "the scripts have run" in text, "the page")
         assert await tab.evaluate(f"socket('{socket_url}')") == "refused"
         assert await tab.evaluate(f"read('{url}')") == "refused"
         assert await tab.evaluate("frames.length") == 1

@@ -20,6 +20,7 @@ from skulkd.placement import refusals
 from skulkd.store import errors as store_errors
 
 TAKEN_OVER = {
+    "skulkd.api.error_mapping": {"error.kind"},  # of StoreError, and of a request's own errors
     "skulkd.api.instances": {"error.kind"},  # of UnknownInstance
     "skulkd.api.uploads": {"error.kind"},  # of StoreError
     "skulkd.api.load": {"kind"},  # what the disk of a node said

@@ -181,10 +181,11 @@ async def test_a_full_disk_refuses_and_works_again_when_it_has_space(
 async def test_a_follower_that_does_not_confirm_is_waited_for_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commits, "CONFIRM_S", 0.2)
+    monkeypatch.setattr(commits, "CONFIRM_S", 300.0)
     async with clusters(tmp_path, "a", "b") as (a, b):
         ready(a, b)
         await a.commands.send(PLACE, b"i0", 60)
+        monkeypatch.setattr(commits, "CONFIRM_S", 0.2)
         with Blocked(b) as blocked:
             await a.commands.send(PLACE, b"i1", 60)
             assert a.cluster.commits._late == {b.node_id}

@@ -35,6 +35,8 @@ wait
 
 def missing_part() -> str | None:
     """Why such a manager cannot run here."""
+    if sys.platform != "linux":
+        return "needs Linux"
     if os.geteuid() != 0:
         return "needs root, to make namespaces"
     if not SYSTEMD.exists() or shutil.which("systemctl") is None:
