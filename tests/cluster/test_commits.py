@@ -40,6 +40,12 @@ def ready(*members: Member) -> None:
         member.commands.register(DELETE, delete)
 
 
+async def followed(master: Member, *followers: Member) -> None:
+    """Until the master has heard of its followers, and so waits for one of them to write."""
+    expected = {follower.node_id for follower in followers}
+    await until(lambda: set(master.cluster.commits._awaited()) >= expected, "the followers")
+
+
 def on_disk(member: Member) -> set[str]:
     """What the next process would read."""
     record = RecordFile(member.file.path).load()
@@ -71,6 +77,7 @@ class Blocked:
 async def test_answers_come_when_master_and_follower_have_written(tmp_path: Path) -> None:
     async with clusters(tmp_path, "a", "b") as (a, b):
         ready(a, b)
+        await followed(a, b)
         for sender, name in ((a, "i1"), (b, "i2"), (a, "i3")):
             await sender.commands.send(PLACE, name.encode(), 60)
             assert name in on_disk(a), "on the master's disk"
@@ -128,6 +135,7 @@ async def test_a_disk_that_fails_refuses_and_the_state_never_had_it(
 ) -> None:
     async with clusters(tmp_path, "a", "b") as (a, b):
         ready(a, b)
+        await followed(a, b)
         await b.commands.send(PLACE, b"kept", 60)
         with monkeypatch.context() as patched:
 
@@ -184,6 +192,7 @@ async def test_a_follower_that_does_not_confirm_is_waited_for_once(
     monkeypatch.setattr(commits, "CONFIRM_S", 300.0)
     async with clusters(tmp_path, "a", "b") as (a, b):
         ready(a, b)
+        await followed(a, b)
         await a.commands.send(PLACE, b"i0", 60)
         monkeypatch.setattr(commits, "CONFIRM_S", 0.2)
         with Blocked(b) as blocked:
@@ -204,6 +213,7 @@ async def test_a_follower_that_cannot_write_says_so_and_is_not_waited_for(
     monkeypatch.setattr(commits, "CONFIRM_S", 300.0)
     async with clusters(tmp_path, "a", "b") as (a, b):
         ready(a, b)
+        await followed(a, b)
         with monkeypatch.context() as patched:
 
             def fail(_: ClusterRecord) -> None:
@@ -221,6 +231,7 @@ async def test_a_follower_that_dies_does_not_hold_up_the_answer(
     monkeypatch.setattr(commits, "CONFIRM_S", 300.0)
     async with clusters(tmp_path, "a", "b") as (a, b):
         ready(a, b)
+        await followed(a, b)
         with Blocked(b) as blocked:
             command = asyncio.create_task(a.commands.send(PLACE, b"i1", 60))
             await until(blocked.entered.is_set, "the write of the follower")
