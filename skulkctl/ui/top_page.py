@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from skulkctl.nodes.rows import LOST, NodeItem, lost_since_text
@@ -115,14 +115,15 @@ def top_page(snapshot: Snapshot, view: View, items: TopItem, columns: int) -> li
     lines = [spread(left, f"{fresh}  age {age_text(snapshot.age_s)} ", columns, "strong")]
     symbol, role = SYMBOLS[worst.state]
     lines.append(line((f" {symbol} {worst.state}", role), f"  {worst.summary}"))
-    lines += _lost_lines(items["nodes"])
+    named = worst.culprit.node if worst.culprit is not None else None
+    lines += _lost_lines(node for node in items["nodes"] if node["name"] != named)
     lines += [BLANK, *_node_lines(items["nodes"], columns)]
     lines += [BLANK, *_runner_lines(items["runners"], columns)]
     return fit_lines(lines, columns, view.ascii)
 
 
-def _lost_lines(nodes: Sequence[TopNodeItem]) -> list[Line]:
-    """The verdict is about runners only; a lost node is a problem, too."""
+def _lost_lines(nodes: Iterable[TopNodeItem]) -> list[Line]:
+    """The headline names one problem; every lost node is shown beside it."""
     return [
         line((" NODE LOST", "problem"), f"  {node['name']} {_lost_since(node)}")
         for node in nodes

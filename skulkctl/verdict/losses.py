@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from skulkctl.output.units import age_text
 from skulkctl.verdict.drafts import upper_first
 from skulkctl.verdict.findings import Culprit, Finding, State, ranks_text
 from skulkctl.verdict.ranks import ENDING, Group, Rank, short_id
 
 if TYPE_CHECKING:
+    from skulkd.wire.cluster import LostNode
     from skulkd.wire.timeline import Timeline
 
 YOUNG_S = 10.0
@@ -37,16 +39,20 @@ def cluster_losses(
     groups: Sequence[Group],
     names: Mapping[str, str],
 ) -> Iterator[Finding]:
-    """Nodes that are silent or have vanished, and whose ranks no finding mentions."""
+    """Nodes that are lost, silent or have vanished, and whose ranks no finding mentions."""
     present = {rank.node_id for group in groups for rank in group.ranks}
     silent = _silent_nodes(timeline)
+    for member in timeline.lost_nodes:
+        if member.node_id not in silent:
+            yield _lost(member)
     if silent and any(group.missing for group in groups):
         return  # the instance's own finding names the node
     for node_id, error in silent.items():
         yield _node_gone(_node(node_id, names), f"does not answer: {error}")
     earlier = [] if previous is None else previous.runners
     known = {group.instance_id for group in groups}
-    for node_id in sorted({runner.node_id for runner in earlier} - present - silent.keys()):
+    gone = present | silent.keys() | {member.node_id for member in timeline.lost_nodes}
+    for node_id in sorted({runner.node_id for runner in earlier} - gone):
         lost = {runner.instance_id for runner in earlier if runner.node_id == node_id}
         # Its runners may simply have been deleted, with their instance.
         if lost & known:
@@ -128,6 +134,17 @@ def _owners(previous: Timeline | None, instance_id: str) -> dict[int, str]:
 
 def _node(node_id: str, names: Mapping[str, str]) -> Culprit:
     return Culprit(node_id, names.get(node_id, short_id(node_id)))
+
+
+def _lost(lost: LostNode) -> Finding:
+    """The cluster has given the node up; its ranks may run elsewhere by now."""
+    node = Culprit(lost.node_id or "", lost.name)
+    return Finding(
+        State.NODE_GONE, "D24",
+        sentences=(f"{lost.name} left without notice {age_text(lost.since_seconds)} ago.",),
+        culprit=node,
+        next=(f"ping {lost.name}", f"skulkctl nodes forget {lost.name}", "skulkctl nodes"),
+    )  # fmt: skip
 
 
 def _node_gone(node: Culprit, what: str) -> Finding:

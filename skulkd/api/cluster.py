@@ -23,7 +23,6 @@ from skulkd.api.routes import RouteTable
 from skulkd.api.services import Services, services
 from skulkd.api.streams import send
 from skulkd.cluster.master_status import MasterStatus
-from skulkd.cluster.messages import LostMember
 from skulkd.peers import PeerError, PeerNode, PeerRefused
 from skulkd.wire.base import format_offset
 from skulkd.wire.cluster import (
@@ -103,7 +102,7 @@ async def view_cluster(node: Services) -> ClusterView:
         session=_session(master),
         namespace=node.settings.started.config.cluster.namespace,
         nodes=[_with_readings(node, state, member) for member in heard],
-        lost=[_lost(one, datetime.now(UTC)) for one in node.lost_nodes.missing()],
+        lost=lost_nodes(node),
     )
 
 
@@ -122,13 +121,18 @@ def _hello(node: Services) -> NodePresence:
     )
 
 
-def _lost(member: LostMember, now: datetime) -> LostNode:
-    return LostNode(
-        name=member.name,
-        node_id=member.node_id,
-        since=member.since,
-        since_seconds=round(max(0.0, (now - member.since).total_seconds()), 3),
-    )
+def lost_nodes(node: Services) -> list[LostNode]:
+    """Members that left without notice and are not back."""
+    now = datetime.now(UTC)
+    return [
+        LostNode(
+            name=member.name,
+            node_id=member.node_id,
+            since=member.since,
+            since_seconds=round(max(0.0, (now - member.since).total_seconds()), 3),
+        )
+        for member in node.lost_nodes.missing()
+    ]
 
 
 async def _greet(node: Services, peer: PeerNode, master: MasterStatus) -> ClusterMember:

@@ -15,6 +15,7 @@ from typing import Any
 from aiohttp import web
 from pydantic_core import to_json
 
+from skulkd.api.cluster import lost_nodes
 from skulkd.api.node_calls import NodeCall
 from skulkd.api.routes import RouteTable
 from skulkd.api.services import Services, services
@@ -119,6 +120,7 @@ async def cluster_timeline(node: Services) -> dict[str, Any]:
         unreachable_nodes=silent,
         clock_skews=[_skew(one, part) for one, part in known],
         limits=_limits(node),
+        lost_nodes=lost_nodes(node),
     )
     document: dict[str, Any] = frame.model_dump(mode="json")
     document["runners"], document["timeline"] = runners, entries

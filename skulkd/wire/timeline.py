@@ -6,6 +6,7 @@ from typing import Literal
 from pydantic import Field
 
 from skulkd.wire.base import Attributes, CamelModel
+from skulkd.wire.cluster import LostNode
 from skulkd.wire.diagnostics import (
     MlxMemorySnapshot,
     RunnerPhase,
@@ -186,6 +187,9 @@ class Timeline(ClusterTimeline):
     )
     limits: ClusterTimelineLimits | None = Field(
         default=None, description="Those of the answering node."
+    )
+    lost_nodes: list[LostNode] = Field(
+        default_factory=list, description="Members that left without notice and are not back."
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from skulkctl.verdict import Limits, State
+from skulkctl.verdict.findings import Culprit
 from tests.timeline.builders import (
     NODES,
     TASK,
@@ -164,6 +165,26 @@ def test_an_offset_within_the_round_trip_is_none() -> None:
     hung = d1()
     hung["clockSkews"] = [{"nodeId": "node-1", "offsetSeconds": 0.004, "roundTripSeconds": 0.01}]
     assert assess(hung).worst.still_s == pytest.approx(41.0, abs=1e-6)
+
+
+def test_a_lost_member_is_named_although_its_ranks_run_elsewhere() -> None:
+    moved = timeline(rank(0, decoding(3, 5)))
+    lost = {"name": "kite4", "nodeId": "node-4", "since": "2026-03-04T12:00:00Z"}
+    moved["lostNodes"] = [{**lost, "sinceSeconds": 305.0}]
+    worst, other = assess(moved, names=NODES).findings
+    assert (worst.state, worst.rule, worst.culprit) == (
+        State.NODE_GONE, "D24", Culprit("node-4", "kite4"),
+    )  # fmt: skip
+    assert worst.sentences == ("kite4 left without notice 5m5s ago.",)
+    assert worst.next == ("ping kite4", "skulkctl nodes forget kite4", "skulkctl nodes")
+    assert other.state is State.OK
+
+
+def test_a_lost_member_that_a_rank_is_missing_on_is_named_once() -> None:
+    alone = timeline(rank(0, decoding(3, 5)), size=2, silent={"node-1": "gone"})
+    lost = {"name": "kite2", "nodeId": "node-1", "since": "2026-03-04T12:00:00Z"}
+    alone["lostNodes"] = [{**lost, "sinceSeconds": 3.0}]
+    assert len(assess(alone, names=NODES).findings) == 1
 
 
 def test_a_node_without_a_known_name_is_not_called_by_its_id() -> None:
