@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import inspect
 import os
 import pty
 import select
@@ -15,6 +16,8 @@ import termios
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -23,7 +26,7 @@ from bench.figures import Figure, alternate
 from scripts.live_daemon import live_daemon
 from skulkctl.ui.app import Setup, SkulkApp
 from tests.timeline.app_rig import StillFeed, settle
-from tests.timeline.builders import rank, step, timeline
+from tests.timeline.builders import NOW, rank, step, timeline
 from tests.timeline.clusters import a_cluster
 
 NODES, RANKS = 32, 8
@@ -68,30 +71,53 @@ def a_timeline() -> dict[str, Any]:
     return timeline(*ranks, size=RANKS)
 
 
-async def key_times() -> list[float]:
-    """Seconds from each key to the end of the repaint that it caused."""
+@dataclass(frozen=True)
+class KeyTimes:
+    """Seconds from each key to the end of the last paint that it caused, and on the processor."""
 
+    passed: list[float]
+    busy: list[float]
+
+
+class _PaintedApp(SkulkApp):
+    """Remembers when it painted last."""
+
+    CSS_PATH = Path(inspect.getfile(SkulkApp)).parent / "app.tcss"  # relative to a class's own file
+    painted_s = 0.0
+
+    def _display(self, screen: Any, renderable: Any) -> None:
+        super()._display(screen, renderable)
+        self.painted_s = time.perf_counter()
+
+
+async def key_times() -> KeyTimes:
+    """The clock of the application stands still: its seconds are no answer to a key."""
     feed = StillFeed(a_cluster(NODES), a_timeline())
-    app = SkulkApp(Setup(feed, mode="timeline", every_s=3600.0))
-    times: list[float] = []
+    app = _PaintedApp(Setup(feed, mode="timeline", every_s=3600.0, now=lambda: NOW))
+    times = KeyTimes([], [])
     async with app.run_test(size=SIZE) as pilot:
         await settle(app, pilot)
         for number in range(ROUNDS):
             for key in KEYS:
-                started = time.perf_counter()
-                await pilot.press(key)
-                painted = asyncio.Event()
-                app.call_after_refresh(painted.set)
-                await painted.wait()
-                if number:  # the first round builds the pages
-                    times.append(time.perf_counter() - started)
+                started = app.painted_s = time.perf_counter()
+                before = time.process_time()
+                # Pilot's own press waits 40 ms by the clock.
+                app.simulate_key(key)
+                await settle(app, pilot)
+                # The first round builds the pages; a key at an end paints nothing.
+                if number and app.painted_s > started:
+                    times.passed.append(app.painted_s - started)
+                    times.busy.append(time.process_time() - before)
     return times
 
 
-def _key_figure(times: list[float]) -> Figure:
-    p95 = statistics.quantiles(times, n=20)[18]
-    detail = f"{NODES} nodes × {RANKS} ranks, {len(times)} keys, median "
-    detail += f"{statistics.median(times) * 1000:.0f} ms"
+def _key_figure(times: KeyTimes) -> Figure:
+    p95 = statistics.quantiles(times.passed, n=20)[18]
+    busy = times.busy
+    detail = f"{NODES} nodes × {RANKS} ranks, {len(times.passed)} keys, median "
+    detail += f"{statistics.median(times.passed) * 1000:.0f} ms; processor time median "
+    detail += f"{statistics.median(busy) * 1000:.0f} ms, p95 "
+    detail += f"{statistics.quantiles(busy, n=20)[18] * 1000:.0f} ms"
     return Figure("Key to repaint, p95", p95 * 1000, 50, "less", "ms", detail)
 
 

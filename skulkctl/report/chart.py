@@ -6,7 +6,7 @@ says in words what it is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from html import escape
@@ -40,7 +40,7 @@ def lanes_chart(snapshot: Snapshot, group: Group) -> str:
         spans = spans_of(rank, marks[rank.rank], now_s)
         if finding.is_problem and rank.rank in victims and spans:
             # The recorder says where it is; that it waits there is what the verdict found out.
-            spans[-1] = replace(spans[-1], family=WAIT)
+            spans = [*spans[:-1], replace(spans[-1], family=WAIT)]
         is_culprit = culprit is not None and culprit.rank == rank.rank
         rows.append(_label(rank, y, is_culprit))
         rows.extend(_piece(span, start_s, scale, y) for span in spans if span.end_s > start_s)
@@ -52,7 +52,7 @@ def lanes_chart(snapshot: Snapshot, group: Group) -> str:
     )
 
 
-def _start(lanes: list[list[Mark]], now_s: float) -> float:
+def _start(lanes: Sequence[Sequence[Mark]], now_s: float) -> float:
     """Where the story begins: the newest request, with a little before it."""
     submitted = [
         mark.at_s for marks in lanes for mark in marks if mark.entry.phase == "task_submission"
@@ -80,7 +80,7 @@ def _piece(span: Span, start_s: float, scale: float, y: float) -> str:
     )
 
 
-def _cancels(marks: list[Mark], start_s: float, scale: float, y: float) -> Iterator[str]:
+def _cancels(marks: Sequence[Mark], start_s: float, scale: float, y: float) -> Iterator[str]:
     for mark in marks:
         if mark.is_supervisors and mark.at_s >= start_s:
             x = LABEL + (mark.at_s - start_s) * scale

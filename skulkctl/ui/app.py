@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from textual import events
 from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.timer import Timer
@@ -24,6 +25,7 @@ from skulkctl.ui.cluster_screen import ClusterScreen
 from skulkctl.ui.dialogs import ChoiceScreen
 from skulkctl.ui.events_screen import EventsScreen
 from skulkctl.ui.feed import Feed, Pacer, ReplayFeed
+from skulkctl.ui.garbage import QuietCollector
 from skulkctl.ui.history import History
 from skulkctl.ui.instances_screen import InstancesScreen
 from skulkctl.ui.notices import changes
@@ -46,6 +48,9 @@ T = TypeVar("T")
 
 GONE_S = 120.0
 """How long a swap waits for the old model to be unloaded."""
+
+PAGE_DELAY_S = 0.01
+"""How long nothing is painted while pages change, so that no half page is seen."""
 
 PAGES: dict[str, type[Page]] = {
     "cluster": ClusterScreen,
@@ -116,14 +121,28 @@ class SkulkApp(App[int]):
         self._snapshot_key: tuple[object, ...] = ()
         self._palette: tuple[str, Palette] | None = None
         self.animation_level = "none"
+        self._collector = QuietCollector(setup.clock())
 
     def on_mount(self) -> None:
+        self._collector.start()
+        self.set_interval(1.0, self._every_second)
         self._ask()
-        if self.setup.feed.live:
-            self.set_interval(1.0, self.redraw)
 
     async def on_unmount(self) -> None:
+        self._collector.stop()
         await self.setup.feed.close()
+
+    def _every_second(self) -> None:
+        """The clock goes on; everything else is drawn when there is something new."""
+        before, self.snapshot = self.snapshot, self._take_snapshot()
+        if self.page is not None and self.setup.feed.live:
+            self.page.redraw(only_bars=before is self.snapshot)
+        self._collector.collect(self.setup.clock())
+
+    async def on_event(self, event: events.Event) -> None:
+        if isinstance(event, events.InputEvent):
+            self._collector.used(self.setup.clock())
+        await super().on_event(event)
 
     @property
     def palette(self) -> Palette:
@@ -152,6 +171,10 @@ class SkulkApp(App[int]):
     def is_in_trouble(self) -> bool:
         """The last poll failed; before the first answer nothing is wrong yet."""
         return bool(self._trouble)
+
+    def delay_update(self, delay: float = 0.05) -> None:
+        """Textual paints nothing for so long after a page was changed; pages are quicker here."""
+        super().delay_update(min(delay, PAGE_DELAY_S))
 
     def change(self, **changed: Any) -> None:
         """Another view of the same data."""

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from skulkctl.output.units import parse_time
 from skulkctl.ui.alphabet import LETTERS, WAIT, WRAPPED, family
@@ -66,20 +67,29 @@ class Lane:
     moved: tuple[bool, ...]
 
 
-def marks_of(rank: Rank, skews: Mapping[str, float]) -> list[Mark]:
+_MARKS: WeakKeyDictionary[Rank, tuple[float, Sequence[Mark]]] = WeakKeyDictionary()
+_SPANS: WeakKeyDictionary[Rank, tuple[tuple[float, bool], Sequence[Span]]] = WeakKeyDictionary()
+"""Every key draws the same entries again. A rank belongs to one answer of the daemon, and what was
+made of it goes with it."""
+
+
+def marks_of(rank: Rank, skews: Mapping[str, float]) -> Sequence[Mark]:
     """Its entries in time, oldest first."""
     skew_s = skews.get(rank.node_id, 0.0)
-    found = []
-    for entry in rank.entries:
-        at_s = _seconds(entry.at)
-        if at_s is not None:
-            found.append(Mark(at_s - skew_s, entry))
-    return found
+    known = _MARKS.get(rank)
+    if known is None or known[0] != skew_s:
+        known = _MARKS[rank] = skew_s, _marks(rank, skew_s)
+    return known[1]
+
+
+def _marks(rank: Rank, skew_s: float) -> Sequence[Mark]:
+    moments = ((_seconds(entry.at), entry) for entry in rank.entries)
+    return tuple(Mark(at_s - skew_s, entry) for at_s, entry in moments if at_s is not None)
 
 
 @lru_cache(maxsize=65_536)
 def _seconds(at: str) -> float | None:
-    """Since the epoch. Every key draws the same entries again, so they are parsed once."""
+    """Since the epoch. The next answer has nearly the same entries, so they are parsed once."""
     moment = parse_time(at)
     return None if moment is None else moment.timestamp()
 
@@ -97,11 +107,19 @@ class Span:
 
 def spans_of(
     rank: Rank, marks: Sequence[Mark], now_s: float, *, is_victim: bool = False
-) -> list[Span]:
+) -> Sequence[Span]:
     """What this rank did, piece by piece, up to now; the pulse tells the newest piece.
 
     A rank inside a step computes or waits, which it cannot tell; the verdict knows the victims.
     """
+    key = now_s, is_victim
+    known = _SPANS.get(rank)
+    if known is None or known[0] != key:
+        known = _SPANS[rank] = key, _spans(rank, marks, now_s, is_victim)
+    return known[1]
+
+
+def _spans(rank: Rank, marks: Sequence[Mark], now_s: float, is_victim: bool) -> Sequence[Span]:
     own = [mark for mark in marks if not mark.is_supervisors]
     ends = [*(mark.at_s for mark in own[1:]), max(now_s, own[-1].at_s)] if own else []
     spans = []

@@ -11,13 +11,13 @@ from textual.containers import Vertical
 from textual.screen import Screen
 from textual.timer import Timer
 from textual.widget import Widget
-from textual.widgets import Footer, Input, Static
+from textual.widgets import Input, Static
 
 from skulkctl.output.terminal import width
 from skulkctl.timeline.frames import Part
 from skulkctl.ui.lines import Line, Piece, line, shorten
 from skulkctl.ui.palette import PaletteEntry
-from skulkctl.ui.widgets import TopBar
+from skulkctl.ui.widgets import KeysBar, TopBar
 
 if TYPE_CHECKING:
     from skulkctl.ui.app import SkulkApp
@@ -32,6 +32,14 @@ LABELS = {
     "events": "Events",
 }
 _FULL, _SHORT = 96, 60
+
+
+class Body(Vertical):
+    """What is between the bars; drawn anew when the terminal or an open help panel resizes it."""
+
+    def on_resize(self) -> None:
+        page = cast("Page", self.screen)
+        page.call_after_refresh(page.redraw)
 
 
 class Page(Screen[None]):
@@ -72,12 +80,12 @@ class Page(Screen[None]):
     def compose(self) -> ComposeResult:
         yield TopBar()
         yield Static(id="trouble", markup=False)
-        with Vertical(id="body"):
+        with Body(id="body"):
             yield from self.body()
         box = Input(placeholder=self.FILTER, id="filter")
         box.can_focus = False  # until it is opened: keys must not be typed into what is not seen
         yield box
-        yield Footer(show_command_palette=False)
+        yield KeysBar()
 
     def body(self) -> Iterator[Widget]:
         """The widgets between the bars."""
@@ -94,9 +102,6 @@ class Page(Screen[None]):
         self._composed = True
         self.set_class(self.skulk.view.ascii, "ascii")
         self.redraw()
-
-    def on_resize(self) -> None:
-        self.call_after_refresh(self.redraw)
 
     def on_screen_resume(self) -> None:
         self.redraw()
@@ -122,14 +127,14 @@ class Page(Screen[None]):
     async def fetch(self) -> None:
         """What this page shows besides the snapshot."""
 
-    def redraw(self) -> None:
-        """Everything on this page that depends on data or on the view."""
+    def redraw(self, *, only_bars: bool = False) -> None:
+        """Everything on this page that depends on data or on the view; or only on the time."""
         # A page is resumed before its widgets are there, and outlives them when it is closed.
         if not self._composed or not self.query("#trouble"):
             return
         snapshot = self.skulk.snapshot
         self._draw_bars(snapshot)
-        if snapshot is not None:
+        if snapshot is not None and not only_bars:
             self.draw(snapshot)
 
     def _draw_bars(self, snapshot: Snapshot | None) -> None:

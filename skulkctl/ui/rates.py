@@ -16,21 +16,27 @@ if TYPE_CHECKING:
 
 WINDOW_S = 10.0
 """Tokens per second are those of the last seconds."""
+_POINTS = 5
+"""From so many progress entries, at most, a speed is made."""
 
 
 def tokens_per_second(rank: Rank, skews: Mapping[str, float], now_s: float) -> float | None:
     """How fast this rank decodes, by its own progress entries; None when it does not."""
     by_task: dict[str | None, list[tuple[float, int]]] = {}
-    for mark in marks_of(rank, skews):
+    for mark in reversed(marks_of(rank, skews)):
+        is_old = now_s - mark.at_s > WINDOW_S
+        if is_old and all(len(points) == _POINTS for points in by_task.values()):
+            break  # most of a full recorder is older
+        points = by_task.get(mark.entry.task_id, [])
         tokens = mark.entry.attrs.get("completion_tokens")
-        if mark.entry.event == "decode_token_progress" and isinstance(tokens, int):
-            by_task.setdefault(mark.entry.task_id, []).append((mark.at_s, tokens))
+        if mark.entry.event != "decode_token_progress" or not isinstance(tokens, int):
+            continue
+        if len(points) < _POINTS and (points or not is_old):
+            by_task.setdefault(mark.entry.task_id, points).append((mark.at_s, tokens))
     speeds = [
-        (last[1] - first[1]) / (last[0] - first[0])
-        for first, last in (
-            (points[-min(len(points), 5)], points[-1]) for points in by_task.values()
-        )
-        if last[0] > first[0] and now_s - last[0] <= WINDOW_S
+        (points[0][1] - points[-1][1]) / (points[0][0] - points[-1][0])
+        for points in by_task.values()
+        if points[0][0] > points[-1][0]
     ]
     return sum(speeds) if speeds else None
 

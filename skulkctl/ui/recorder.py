@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import TYPE_CHECKING
 
-from skulkctl.output.terminal import pad
+from skulkctl.output.terminal import pad, width
 from skulkctl.output.units import age_text, size_text
 from skulkctl.ui.alphabet import PATTERNS, SHORT, family
 from skulkctl.ui.filters import BadFilter, parse_filter
@@ -39,9 +41,7 @@ def tail(snapshot: Snapshot, rank: Rank, columns: int, rows: int) -> list[Line]:
 def entry_line(mark: Mark, before_s: float | None, columns: int) -> Line:
     """`time  delta  event  phase  detail  attributes`."""
     entry = mark.entry
-    event, detail, phase = entry.event, entry.detail or "", entry.phase
-    if event not in ("enter", "exit"):
-        event, detail = "event", f"{event} {detail}".rstrip()
+    phase, (event, detail) = entry.phase, _event_and_detail(entry)
     # The longest name of a phase has 23 letters; a narrow screen has no room for it.
     cells = 23 if columns >= WIDE else 17
     named = pad(shorten(phase, cells), cells)
@@ -49,6 +49,13 @@ def entry_line(mark: Mark, before_s: float | None, columns: int) -> Line:
     words = f"{clock(mark.at_s)}  {_delta(mark.at_s, before_s):>8}  {body}  {_attrs(entry)}"
     role = "problem" if phase == "error" else "attention" if mark.is_supervisors else None
     return line((f"  {words}".rstrip(), role)).cut(columns)
+
+
+def _event_and_detail(entry: TimelineEntry) -> tuple[str, str]:
+    """Only enter and exit are short enough for the column of events."""
+    if entry.event in ("enter", "exit"):
+        return entry.event, entry.detail or ""
+    return "event", f"{entry.event} {entry.detail or ''}".rstrip()
 
 
 def clock(at_s: float) -> str:
@@ -107,30 +114,89 @@ def _memory(rank: Rank) -> str:
 
 _BESIDE_WORDS = 3
 """So many other ranks are described in words; more get a letter each."""
+_WORD = 14
+"""Cells for another rank in words."""
+_OWN_ATTRS = frozenset({"rank", "src", "dst", "elapsed_ms", "wait_seconds", "shape"})
+"""They differ between ranks that do the same."""
+_DETAIL = 32
+_SAME_S = 0.0005
+"""Moments are shown in milliseconds."""
 HEADERS = ("at", "after", "event", "phase", "detail", "other ranks then", "attributes")
 
 
-def recorder_rows(
+@dataclass(frozen=True)
+class Recorder:
+    """What a table of the entries of one rank needs; a row is made when it is asked for.
+
+    A row tells what eight other ranks did then: all rows of a full recorder take longer than a
+    key may, and few of them are seen.
+    """
+
+    snapshot: Snapshot
+    rank: Rank
+    marks: Sequence[Mark]
+    """The entries that match."""
+    beside: Sequence[tuple[Rank, Sequence[Mark]]]
+    count: str
+    """How many entries match, or what is wrong with the filter."""
+    wide: bool
+    has_now: bool
+    """Whether the last row says what is true since the newest entry."""
+
+    def __len__(self) -> int:
+        return len(self.marks) + self.has_now
+
+    def moment(self, number: int) -> float:
+        """When the entry of a row was made."""
+        return self.marks[number].at_s if number < len(self.marks) else self.snapshot.now_s
+
+    def at(self, moment_s: float) -> int:
+        """The row of a moment: the newest entry that is not younger; -1 before the first one."""
+        if self.has_now and moment_s + _SAME_S >= self.snapshot.now_s:
+            return len(self.marks)
+        return bisect_right(self.marks, moment_s + _SAME_S, key=lambda mark: mark.at_s) - 1
+
+    def row(self, number: int) -> list[Line]:
+        if number == len(self.marks):
+            return _now_row(self.snapshot, self.rank)
+        before_s = self.marks[number - 1].at_s if number else None
+        return _table_row(self.marks[number], before_s, self.beside, self.wide)
+
+    def part(self, at_s: float, rows: int) -> range:
+        """The rows that are seen when the one of this moment is, a third of them after it."""
+        end = min(len(self), max(rows, self.at(at_s) + 1 + rows // 3))
+        return range(max(0, end - rows), end)
+
+    @cached_property
+    def widths(self) -> tuple[int, ...]:
+        """Cells for each column, whichever rows are made: moving must not move the columns."""
+        details = (_event_and_detail(mark.entry)[1] for mark in self.marks)
+        attrs = (_attrs(mark.entry) for mark in self.marks)
+        least = (
+            12, 8, 5, max([2 + width(mark.entry.phase) for mark in self.marks] or [0]),
+            min(_DETAIL, max(map(width, details), default=0)),
+            _beside_width(len(self.beside), self.wide),
+            max(map(width, attrs), default=0),
+        )  # fmt: skip
+        now = [width(cell.plain) for cell in self.row(len(self.marks))] if self.has_now else least
+        return tuple(max(sizes) for sizes in zip(least, now, map(len, HEADERS), strict=True))
+
+
+def recorder(
     snapshot: Snapshot, view: View, group: Group, rank: Rank, typed: str, columns: int
-) -> tuple[list[tuple[float, list[Line]]], str]:
-    """The entries of a rank that match, each with its moment; and how many, or what is wrong."""
+) -> Recorder:
+    """The entries of a rank that match what was typed."""
     marks = [mark for mark in marks_of(rank, snapshot.skews) if _wanted(mark, view, rank)]
     try:
         wanted = parse_filter(typed)
         kept, trouble = [mark for mark in marks if wanted.fits(_fields(mark))], ""
     except BadFilter as error:
         kept, trouble = marks, str(error)
-    wide = columns >= WIDE
     beside = [
         (other, marks_of(other, snapshot.skews)) for other in group.ranks[:9] if other is not rank
     ]
-    rows = [
-        (mark.at_s, _table_row(mark, before_s, beside, wide))
-        for mark, before_s in _with_before(kept)
-    ]
-    if not trouble and not typed:
-        rows.append((snapshot.now_s, _now_row(snapshot, rank)))
-    return rows, trouble or f"{len(kept)} of {len(rank.entries)}"
+    count = trouble or f"{len(kept)} of {len(rank.entries)}"
+    return Recorder(snapshot, rank, kept, beside, count, columns >= WIDE, not trouble and not typed)
 
 
 def _now_row(snapshot: Snapshot, rank: Rank) -> list[Line]:
@@ -151,9 +217,7 @@ def _table_row(
     mark: Mark, before_s: float | None, beside: Sequence[tuple[Rank, Sequence[Mark]]], wide: bool
 ) -> list[Line]:
     entry = mark.entry
-    event, detail = entry.event, entry.detail or ""
-    if event not in ("enter", "exit"):
-        event, detail = "event", f"{event} {detail}".rstrip()
+    event, detail = _event_and_detail(entry)
     role = "problem" if entry.phase == "error" else "cancel" if mark.is_supervisors else None
     colour = family(recorded_wait(entry, "RunnerRunning", ""), entry.phase)
     return [
@@ -161,7 +225,7 @@ def _table_row(
         line(f"{_delta(mark.at_s, before_s):>8}"),
         line((event, role)),
         line((f"{PATTERNS[colour]} ", colour), (entry.phase, role)),
-        line((shorten(detail, 32), role)),
+        line((shorten(detail, _DETAIL), role)),
         line((_beside(mark, beside, wide), "muted")),
         line((_attrs(entry), "muted")),
     ]
@@ -186,24 +250,25 @@ def _fields(mark: Mark) -> dict[str, str]:
     return {**named, "": " ".join([*named.values(), _attrs(entry)])}
 
 
-def _with_before(marks: Sequence[Mark]) -> list[tuple[Mark, float | None]]:
-    before: list[float | None] = [None, *(mark.at_s for mark in marks)]
-    return list(zip(marks, before, strict=False))
-
-
 def _beside(mark: Mark, others: Sequence[tuple[Rank, Sequence[Mark]]], wide: bool) -> str:
     """What the other ranks did at that moment."""
     cells = [(other.rank, _at_moment(mark, marks)) for other, marks in others]
     if wide and len(cells) <= _BESIDE_WORDS:
         return " ".join(
-            pad(f"r{rank} {_words(mark.entry, then)}", 14) for rank, then in cells
+            pad(shorten(f"r{rank} {_words(mark.entry, then)}", _WORD), _WORD)
+            for rank, then in cells
         ).rstrip()
     return " ".join(f"r{rank}{_letter(mark.entry, then)}" for rank, then in cells)
 
 
+def _beside_width(others: int, wide: bool) -> int:
+    """Cells that hold what `_beside` says in any row."""
+    return others * (_WORD + 1 if wide and others <= _BESIDE_WORDS else 4) - 1
+
+
 def _at_moment(mark: Mark, marks: Sequence[Mark]) -> TimelineEntry | None:
     """The newest entry of another rank when this one was made."""
-    index = bisect_right(marks, mark.at_s + 0.0005, key=lambda other: other.at_s) - 1
+    index = bisect_right(marks, mark.at_s + _SAME_S, key=lambda other: other.at_s) - 1
     return marks[index].entry if index >= 0 else None
 
 
@@ -236,8 +301,8 @@ def _words(entry: TimelineEntry, then: TimelineEntry | None) -> str:
 
 
 def _difference(entry: TimelineEntry, then: TimelineEntry) -> str:
-    own = {"rank", "src", "dst", "elapsed_ms", "wait_seconds", "shape"}
+    """`tokens=5` for `completion_tokens`: the row itself has the whole name."""
     for name, value in then.attrs.items():
-        if name not in own and entry.attrs.get(name) != value:
-            return f"{name}={_value(value)}"
+        if name not in _OWN_ATTRS and entry.attrs.get(name) != value:
+            return f"{name.rpartition('_')[2]}={_value(value)}"
     return "same"

@@ -16,9 +16,9 @@ from skulkctl.timeline.frames import Part
 from skulkctl.ui.alphabet import legend
 from skulkctl.ui.feed import ReplayFeed
 from skulkctl.ui.gantt import Gantt, gantt
-from skulkctl.ui.lines import Line, line
+from skulkctl.ui.lines import line
 from skulkctl.ui.page import Page
-from skulkctl.ui.recorder import HEADERS, about_rank, recorder_rows
+from skulkctl.ui.recorder import HEADERS, Recorder, about_rank, recorder
 from skulkctl.ui.snapshot import SPANS_S
 from skulkctl.ui.timeline_page import (
     filtered,
@@ -129,7 +129,10 @@ class TimelineScreen(Page):
 
     def __init__(self) -> None:
         super().__init__()
-        self._known_rows: tuple[tuple[Any, ...], Any] | None = None
+        self._recorder: tuple[tuple[Any, ...], Recorder] | None = None
+        self._chart: tuple[Snapshot, tuple[Any, ...], tuple[Gantt, str]] | None = None
+        self._filled: tuple[Recorder, range] | None = None
+        """The rows of a recorder that are in the table."""
 
     def body(self) -> Iterator[Widget]:
         yield LinesView(id="verdict")
@@ -149,47 +152,80 @@ class TimelineScreen(Page):
             lanes.show([nothing(view)])
             return
         group, rank = chosen
-        shown, hidden = (group, "") if self._in_recorder else filtered(group, self.filter)
         rows = max(4, self.rows - len(verdict) - LEAST_RECORDER - 4)
+        chart, hidden = self._chart_of(snapshot, group, rows)
         title = instance_text(snapshot, view, group, columns)
         filter_text = f"   /{self.filter}  {hidden}, esc clears" if hidden else ""
         facts = f"{title}   {snapshot.skew_text}{filter_text}"
-        lanes.draw(gantt(snapshot, view, shown, columns, rows), facts)
+        lanes.draw(chart, facts)
         self._draw_recorder(snapshot, group, rank)
         if self.focused is None:
             lanes.focus()
+
+    def _chart_of(self, snapshot: Snapshot, group: Group, rows: int) -> tuple[Gantt, str]:
+        """The lanes and how many are hidden; a page that is shown again has not changed."""
+        view = self.skulk.view
+        key = (view, self._in_recorder, self.filter, self.columns, rows)
+        known = self._chart
+        if known is None or known[0] is not snapshot or known[1] != key:
+            shown, hidden = (group, "") if self._in_recorder else filtered(group, self.filter)
+            drawn = gantt(snapshot, view, shown, self.columns, rows)
+            known = self._chart = snapshot, key, (drawn, hidden)
+        return known[2]
 
     @property
     def _in_recorder(self) -> bool:
         return self.has_class("recorder")
 
     def _draw_recorder(self, snapshot: Snapshot, group: Group, rank: Rank) -> None:
-        table = self.query_one(Rows)
-        typed = self.filter if self._in_recorder else ""
-        view = self.skulk.view
-        rows, count = self._recorder_rows(snapshot, group, rank, typed)
-        set_title(table, about_rank(rank, count))
+        """All entries for whoever reads them; beside the lanes only those that are seen."""
+        table, view = self.query_one(Rows), self.skulk.view
+        recorder = self._recorder_of(snapshot, group, rank)
+        set_title(table, about_rank(rank, recorder.count))
         cross_s = view.cross_s if view.cross_s is not None else snapshot.now_s
-        keys = [f"{number} {at_s}" for number, (at_s, _) in enumerate(rows)]
-        under = [key for key, (at_s, _) in zip(keys, rows, strict=True) if at_s <= cross_s + 0.0005]
-        follows = not table.has_focus
+        under, numbers = recorder.at(cross_s), self._rows_to_fill(recorder, cross_s)
+        keys = [f"{number} {recorder.moment(number)}" for number in numbers]
+        follows = not table.has_focus and under in numbers
         table.fill(
             HEADERS,
-            [(key, cells) for key, (_, cells) in zip(keys, rows, strict=True)],
-            under[-1] if under and follows else None,
+            [(key, recorder.row(number)) for key, number in zip(keys, numbers, strict=True)],
+            keys[numbers.index(under)] if follows else None,
+            recorder.widths,
         )
 
-    def _recorder_rows(
-        self, snapshot: Snapshot, group: Group, rank: Rank, typed: str
-    ) -> tuple[list[tuple[float, list[Line]]], str]:
-        """Made once for each snapshot and rank: the crosshair moves often, entries do not."""
-        view = self.skulk.view
-        key = (snapshot, rank.runner_id, typed, view.only_task, self.columns)
-        known = self._known_rows
-        if known is None or known[0][0] is not snapshot or known[0][1:] != key[1:]:
-            found = recorder_rows(snapshot, view, group, rank, typed, self.columns)
-            known = self._known_rows = key, found
+    def _rows_to_fill(self, recorder: Recorder, cross_s: float) -> range:
+        """The same rows as before while the crosshair stays among them: moving there is cheap."""
+        table = self.query_one(Rows)
+        if table.has_focus or table.mouse_hover:
+            return range(len(recorder))
+        rows = max(LEAST_RECORDER, table.size.height - 1)
+        known = self._filled
+        if known is None or known[0] is not recorder or recorder.at(cross_s) not in known[1]:
+            known = recorder, recorder.part(cross_s, rows)
+        if len(known[1]) < min(rows, len(recorder)):
+            known = recorder, recorder.part(cross_s, rows)
+        self._filled = known
         return known[1]
+
+    def _recorder_of(self, snapshot: Snapshot, group: Group, rank: Rank) -> Recorder:
+        """Made once for each snapshot and rank: the crosshair moves often, entries do not."""
+        view, typed = self.skulk.view, self.filter if self._in_recorder else ""
+        key = (rank.runner_id, typed, view.only_task, self.columns)
+        known = self._recorder
+        if known is None or known[1].snapshot is not snapshot or known[0] != key:
+            found = recorder(snapshot, view, group, rank, typed, self.columns)
+            known = self._recorder = key, found
+        return known[1]
+
+    def on_descendant_focus(self, event: events.DescendantFocus) -> None:
+        """Whoever turns to the recorder finds all of it."""
+        if isinstance(event.widget, Rows):
+            self.redraw()
+
+    def on_enter(self, event: events.Enter) -> None:
+        """The same for the mouse, whose wheel scrolls without the focus."""
+        if isinstance(event.node, Rows):
+            self.redraw()
 
     def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
         """The crosshair follows the cursor while somebody moves through the recorder."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from rich.segment import Segment
@@ -11,9 +12,10 @@ from rich.text import Text
 from textual import events
 from textual.binding import Binding
 from textual.geometry import Region
+from textual.screen import Screen
 from textual.strip import Strip
 from textual.widget import Widget
-from textual.widgets import DataTable
+from textual.widgets import DataTable, Footer
 
 from skulkctl.ui.lines import BLANK, Line, fit_lines, to_ascii
 
@@ -98,6 +100,10 @@ Row = tuple[str, Sequence[Line | str]]
 """What identifies a row, and its cells."""
 
 
+_Columns = tuple[tuple[str, ...], tuple[int, ...], str]
+"""Headers, widths, and the theme that coloured them."""
+
+
 class Rows(DataTable[Text]):
     """A table that is given all its rows at once; the cursor stays on the row it was on."""
 
@@ -134,38 +140,57 @@ class Rows(DataTable[Text]):
     def selected_key(self) -> str | None:
         return self.keys[self.cursor_row] if 0 <= self.cursor_row < len(self.keys) else None
 
-    def fill(self, headers: Sequence[str], rows: Sequence[Row], keep: str | None = None) -> None:
-        """Show these rows; `keep` is the row to select, else the one that was selected."""
-        shown = (tuple(headers), tuple((key, tuple(cells)) for key, cells in rows), self.app.theme)
+    def fill(
+        self,
+        headers: Sequence[str],
+        rows: Sequence[Row],
+        keep: str | None = None,
+        widths: Sequence[int] = (),
+    ) -> None:
+        """Show these rows; `keep` is the row to select, else the one that was selected.
+
+        Columns are as wide as their cells, or as `widths` says.
+        """
+        columns = tuple(headers), tuple(widths), self.app.theme
+        shown = columns, tuple((key, tuple(cells)) for key, cells in rows)
         wanted = keep or self.selected_key
         if shown != self._shown:
-            self._shown = shown
-            self._refill(headers, rows, keeps_place=keep is None)
+            before, self._shown = self._shown, shown
+            self._refill(columns, rows, before[:1] == (columns,), keeps_place=keep is None)
         if wanted in self.keys and self.keys.index(wanted) != self.cursor_row:
             self.move_cursor(row=self.keys.index(wanted), animate=False)
 
-    def _refill(self, headers: Sequence[str], rows: Sequence[Row], keeps_place: bool) -> None:
-        same = len(rows) == self.row_count and [key for key, _ in rows] == self.keys
-        if same and len(headers) == len(self.columns):
-            self._update(rows)
+    def _refill(
+        self, columns: _Columns, rows: Sequence[Row], same_columns: bool, keeps_place: bool
+    ) -> None:
+        """A table with as many rows as before is updated: adding rows makes a new layout."""
+        keys = [key for key, _ in rows]
+        is_part = bool(columns[1]) and len(keys) == len(self.keys)
+        if same_columns and (keys == self.keys or is_part):
+            self.keys = keys
+            self._update(rows, update_width=not columns[1])
             return
         top = self.scroll_y
-        self.clear(columns=True)
-        for number, header in enumerate(headers):
-            self.add_column(Text(header, style=self.skulk.palette.style("muted")), key=str(number))
-        self.keys = [key for key, _ in rows]
-        for _, cells in rows:
-            self.add_row(*[self._cell(content) for content in cells])
+        self.clear(columns=not same_columns)
+        if not same_columns:
+            self._add_columns(*columns[:2])
+        self.keys = keys
+        self.add_rows([self._cell(content) for content in cells] for _, cells in rows)
         if keeps_place:
             self.scroll_to(y=top, animate=False)
 
-    def _update(self, rows: Sequence[Row]) -> None:
+    def _add_columns(self, headers: Sequence[str], widths: Sequence[int]) -> None:
+        style = self.skulk.palette.style("muted")
+        for number, (header, size) in enumerate(zip_longest(headers, widths)):
+            self.add_column(Text(header, style=style), key=str(number), width=size)
+
+    def _update(self, rows: Sequence[Row], update_width: bool) -> None:
         """Only what is different is drawn again."""
         for number, (_, cells) in enumerate(rows):
             for column, content in enumerate(cells):
                 new = self._cell(content)
                 if self.get_cell_at((number, column)) != new:  # type: ignore[arg-type]
-                    self.update_cell_at((number, column), new, update_width=True)  # type: ignore[arg-type]
+                    self.update_cell_at((number, column), new, update_width=update_width)  # type: ignore[arg-type]
 
     def _cell(self, content: Line | str) -> Text:
         line = Line(((content, None),)) if isinstance(content, str) else content
@@ -210,3 +235,25 @@ class TopBar(Widget):
         for mode, (start, end) in self._modes.items():
             if start <= event.x < end:
                 cast("SkulkApp", self.app).action_mode(mode)
+
+
+class KeysBar(Footer):
+    """The footer; its widgets are made anew only when it has other keys to show.
+
+    Textual announces keys whenever the focus moves or a page is shown again.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(show_command_palette=False)
+        self._announced: list[tuple[Any, ...]] = []
+
+    def bindings_changed(self, screen: Screen[Any]) -> None:
+        active = [
+            (one.binding.key, one.binding.description, one.binding.action, one.enabled)
+            for one in screen.active_bindings.values()
+            if one.binding.show
+        ]
+        if active == self._announced or screen is not self.screen:
+            return
+        self._announced = active
+        super().bindings_changed(screen)

@@ -35,7 +35,7 @@ SUPERVISOR_MARK = "supervisor_cancel_requested"
 ENDING = frozenset({"RunnerShuttingDown", "RunnerShutdown"})
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Rank:
     """One runner as the timeline shows it now."""
 

@@ -112,6 +112,7 @@ async def screens(feed: StillFeed, modes: Sequence[str], name: str) -> str:
         assert app.snapshot is not None
         for _ in range(MOST):  # so that one poll more or less changes no sparkline
             app.history.add(app.snapshot)
+        app.redraw()
         for size in (NARROW, WIDE, HUGE, TINY):
             await pilot.resize_terminal(*size)
             for mode in modes:
